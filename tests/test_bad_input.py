@@ -111,6 +111,9 @@ def test_what_explain_cannot_use_is_named(given, message):
             {"running": lambda: Running(tolerance=float("nan"))},
             "tolerance must be a finite",
         ),
+        (40, {"x": torch.rand(1, 1, 2, 4, 4, 4)}, r"\[N, C, H, W\]"),
+        (40, {"x": torch.rand(1, 16, 20, 3)}, r"permute\(0, 3, 1, 2\)"),
+        (40, {"x": torch.rand(1, 28, 28, 1)}, r"permute\(0, 3, 1, 2\)"),
         (10**9, {"x": torch.rand(2, 40)}, "at most 100,000 are asked about 40 features"),
     ],
 )
@@ -147,6 +150,7 @@ PLAIN = {"methods": "saliency"}
         ({}, {"target": torch.sum, "labels": ["a", "b"]}, "labels has no effect"),
         (PLAIN, {"background": torch.rand(3, 1, 8, 8)}, "background= has no effect without"),
         ({"absent": "mean"}, {"background": PICTURE}, "background= has no effect beside absent"),
+        ({"absent": "background"}, {}, "need background=, inputs like x"),
         (PLAIN, {"x": ROWS, "baselines": 0.5}, "baselines have no effect"),
         (PLAIN | {"budget": 40}, {"baselines": 0.5}, "baselines have no effect"),
         (

@@ -22,14 +22,6 @@ def _read_log_odds(model, x, target):
     return p.logit().detach()
 
 
-@pytest.mark.parametrize("budget", [8, 34, 128, 512])
-def test_the_budget_is_kept_and_used(budget):
-    e = SEA(model, budget=budget).explain(x)
-    spent = sum(e.provenance.evaluations.values()) / len(x)
-    assert 0.9 * budget - 2 <= spent <= budget
-    assert e.provenance.call["budget"] == budget
-
-
 def test_gains_sum_to_the_models_own_difference(explanation):
     assert explanation.unit == "log-odds"
     assert "gains are in log-odds" in explanation.summary()
@@ -78,33 +70,11 @@ def test_an_input_is_explained_alike_alone_and_in_a_batch(explanation):
     torch.testing.assert_close(alone.gains, explanation.gains[1:], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("columns", [1, 5, 30, 200])
-def test_tables_have_their_columns_or_groups_of_them_as_features(columns):
-    torch.manual_seed(0)
-    table = nn.Sequential(nn.Linear(columns, 8), nn.ReLU(), nn.Linear(8, 2))
-    e = SEA(table, budget=100).explain(torch.randn(3, columns))
-    assert e.attribution.shape == (3, columns)
-    assert e.order.shape == (3, min(columns, 64))
-    assert sum(e.provenance.evaluations.values()) <= 300
-
-
 def test_a_feature_mask_groups_features():
     mask = torch.arange(4).repeat_interleave(4)[:, None].expand(16, 16)
     e = SEA(model, budget=40).explain(x, feature_mask=mask)
     assert e.order.shape == (2, 4)
     assert e.function.n_answers == 15  # every set there is but the whole
-
-
-def test_a_model_of_values_is_explained_in_its_values():
-    worth = torch.tensor([[3.0, 0.0, -1.0, 5.0]])
-    table = nn.Linear(4, 1, bias=False)
-    table.weight.data = worth
-    e = SEA(table, budget=30, output="value").explain(torch.ones(1, 4))
-    assert e.unit == "value"
-    torch.testing.assert_close(e.gains.sum(1), torch.tensor([7.0]))
-    assert e.order[0, 0] == 3
-    assert not any("says little" in check.message for check in e.checks)
-    assert float(e.asked.compute_r2(e.predict_error, "value")) > 0.9
 
 
 def test_a_value_below_that_of_an_empty_input_is_explained_by_what_lowers_it():

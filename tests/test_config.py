@@ -52,7 +52,10 @@ def test_presets_are_the_papers_numbers():
         *(({"thresholds": t}, "count >= 1") for t in ((), (0,), (1.5,), (True,), ("5",))),
         ({"grid": (28,)}, "rows, columns"),
         ({"grid": (0, 3)}, "whole number"),
-        ({"activation": "relu"}, "sqrt"),
+        *(
+            ({"activation": name}, "'sqrt', 'log1p' or 'power:p'")
+            for name in ("relu", "power:1", "power:x", "power:0", "power:-inf", "", None)
+        ),
         ({"init": (-1, 1)}, "low, high"),
         ({"train": "some"}, "features"),
         ({"reading": "mine"}, "authors"),

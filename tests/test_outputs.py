@@ -58,9 +58,6 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-# --- finding out -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("outputs", "expected", "notice"),
     [
@@ -186,9 +183,6 @@ def test_what_was_assumed_is_said(x):
     assert told[1].endswith("said by the caller)")
 
 
-# --- members, questions, metrics ---------------------------------------------------------------
-
-
 def test_a_score_is_what_the_model_says_of_the_class(kind, x):
     model = build(kind)
     target = torch.tensor([0, 2, 1, 0]) if kind != "value" else 0
@@ -275,14 +269,6 @@ def test_areas_of_values_are_not_said_to_lie_between_0_and_1(x):
     assert scores.metrics["gini"].range == (0.0, 1.0)
 
 
-def test_metrics_warn_once_of_what_they_assume(x):
-    with pytest.warns(AssumptionWarning, match="one output") as heard:
-        score_maps(
-            build("value"), x, 0, {"a": torch.rand(4, 8, 8)}, ["deletion:mean", "insertion:mean"]
-        )
-    assert len(heard) == 1
-
-
 @pytest.mark.parametrize(
     ("kind", "change", "match"),
     [
@@ -307,9 +293,6 @@ def test_of_several_values_the_caller_chooses(x):
         SEA(build("logits"), FAST, output="value").explain(x)
     e = SEA(build("logits"), FAST, output="value").explain(x, 2)
     assert e.name(0) == "output 2"
-
-
-# --- a budget, data sets, the page -------------------------------------------------------------
 
 
 def test_a_budget_learns_the_score_of_every_kind(kind, x):
@@ -344,17 +327,10 @@ def test_the_page_shows_the_score(kind):
         assert answer.score == pytest.approx(float(said[answer.target]), abs=1e-6)
 
 
-# --- words, files, command line ----------------------------------------------------------------
-
-
-def test_the_kind_is_kept_with_the_explanation(kind, x, tmp_path):
+def test_words_and_files_say_value_or_probability(kind, x, tmp_path):
     e = SEA(build(kind), FAST, output=kind).explain(x, 0)
     again = Explanation.load(e.save(tmp_path / "x.safetensors"))
     assert again.output.kind == again.provenance.call["output"] == kind
-
-
-def test_words_say_value_or_probability(kind, x, tmp_path):
-    e = SEA(build(kind), FAST, output=kind).explain(x, 0)
     head = next(line for line in e.summary().splitlines() if line.startswith("input "))
     value = kind == "value"
     assert ("value" in head, "probability" in head) == (value, not value)
@@ -404,11 +380,3 @@ def test_the_command_line_says_what_outputs_are_and_what_it_assumes(kind, model_
     notes = [c["advice"] for c in checks if c["subject"] == "model"]
     assert bool(notes) == (kind in ("probabilities", "labels", "value"))
     assert all("--model-output" in note for note in notes)
-
-
-def test_a_check_says_what_outputs_are_taken_for(x):
-    with pytest.warns(AssumptionWarning):
-        checks = SEA(build("value"), FAST).explain(x).checks
-    assert any("one output" in check.message for check in checks)
-    checks = SEA(build("value"), FAST, output="value").explain(x).checks
-    assert not any("one output" in check.message for check in checks)

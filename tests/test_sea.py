@@ -228,18 +228,3 @@ def test_an_explanation_says_how_its_members_ran(cnn, x, tmp_path):
     assert told.call["baselines"] == 0.5
     learned = SEA(cnn, "deeplift").explain(x, baselines=torch.zeros_like(x)).provenance
     assert learned.call["baselines"] == f"tensor {list(x.shape)}"
-
-
-def test_inputs_of_no_known_kind_are_refused_before_any_work():
-    def fail(x):
-        raise AssertionError("asked")
-
-    with pytest.raises(InputError, match=r"\[N, C, H, W\]"):
-        SEA(fail).explain(torch.rand(1, 1, 2, 4, 4, 4))
-
-
-def test_channels_last_pictures_are_refused():
-    sea = SEA(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(2)), ("saliency",))
-    for shape in ((1, 16, 20, 3), (1, 28, 28, 1)):
-        with pytest.raises(InputError, match=r"permute\(0, 3, 1, 2\)"):
-            sea.explain(torch.rand(shape))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -113,7 +114,8 @@ class Running:
     on_error: Literal["raise", "skip"] = "raise"
 
     def __post_init__(self) -> None:
-        check_choice("on_error", self.on_error, ("raise", "skip"))
+        if self.on_error != "raise":
+            check_choice("on_error", self.on_error, ("raise", "skip"))
         given = {"progress": "(member, evaluations done, in all)", "on_round": "an explanation"}
         for name, of in given.items():
             value = getattr(self, name)
@@ -411,9 +413,10 @@ def _refuse_without_effect(
                     f"{name} has no effect beside a target that is a function: the number that it "
                     f"gives is explained as it is; leave {name} out"
                 )
-    members = [entry.member for entries in choices for entry in entries]
-    starts = any(member.name in STARTING or not member.native for member in members)
-    asks = settings.budget is not None or any(m.name == "presence_gradient" for m in members)
+    starts, asks = False, settings.budget is not None
+    for entry in chain.from_iterable(choices):
+        starts |= entry.member.name in STARTING or not entry.member.native
+        asks |= entry.member.name == "presence_gradient"
     usual = None if request.background is None else "background"
     ways = set()
     for part in features.parts or (features,) if asks else ():

@@ -127,10 +127,6 @@ class Browser:
             self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
             self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
-    def shoot(self, path):
-        """Write a PNG of what the window shows."""
-        self.driver.save_screenshot(str(path))
-
     def find_faults(self, axe):
         """What axe-core finds wrong with the page: one line a fault, with where it is."""
         # By the protocol, not by a script element: the page's own policy allows none.

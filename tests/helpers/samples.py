@@ -44,6 +44,12 @@ def build(seed: int, *layers: nn.Module) -> nn.Module:
     return model
 
 
+def build_pictures() -> nn.Module:
+    """A small convolutional network of four classes."""
+    first, last = nn.Conv2d(3, 6, 5, padding=2), nn.Linear(96, 4)
+    return build(1, first, nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), last)
+
+
 def draw_images(count: int, height: int, width: int) -> Tensor:
     """Coloured blobs on a slope, uint8 [count, height, width, 3]."""
     y, x = torch.meshgrid(torch.linspace(0, 1, height), torch.linspace(0, 1, width), indexing="ij")
@@ -61,10 +67,7 @@ def explain_images(
 ) -> Explanation:
     """Images seen by a small convolutional network; features are cells of the grid, or pixels."""
     images = draw_images(count, height, width)
-    model = build(
-        1, nn.Conv2d(3, 6, 5, padding=2), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
-        nn.Linear(96, 4),
-    )  # fmt: skip
+    model = build_pictures()
     options = {"occlusion": {"window": 8, "stride": 4}, "integrated_gradients": {"n_steps": 8}}
     methods = ("saliency", "integrated_gradients", "occlusion")
     sea = SEA(model, [(name, options.get(name, {})) for name in methods], SEAConfig(grid=grid))
@@ -102,10 +105,7 @@ def explain_series(count: int = 2, channels: int = 2, steps: int = 40) -> Explan
 def explain_in_budget(count: int = 2) -> Explanation:
     """Images explained with a budget: a learned function, its curve, gains in log-odds."""
     images = draw_images(count, 32, 32)
-    model = build(
-        1, nn.Conv2d(3, 6, 5, padding=2), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
-        nn.Linear(96, 4),
-    )  # fmt: skip
+    model = build_pictures()
     names = ("a cat", "a dog", "<b>a bird</b>", "a fish")
     sea = SEA(model, ("saliency", "input_x_gradient"), budget=128)
     return sea.explain(images.permute(0, 3, 1, 2) / 255, about=About(images=images), labels=names)

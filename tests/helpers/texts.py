@@ -37,18 +37,23 @@ def make_tokenizer(mask=True, length=64):
     )
 
 
+def _draw(make, config, spread):
+    """A model whose weights are spread more than its own start has them."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = make(config)
+        for weight in model.parameters():
+            weight.data += spread * torch.randn_like(weight)
+    return model.eval()
+
+
 def make_classifier(n_labels=3, **options):
     """A BERT of two layers; its last layer is enlarged, so that words change what it says."""
     config = transformers.BertConfig(
         vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=64, num_labels=n_labels, **options,
     )  # fmt: skip
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = transformers.BertForSequenceClassification(config)
-        for weight in model.parameters():
-            weight.data += 0.3 * torch.randn_like(weight)
-    return model.eval()
+    return _draw(transformers.BertForSequenceClassification, config, 0.3)
 
 
 def make_byte_tokenizer():
@@ -72,9 +77,4 @@ def make_language_model():
         vocab_size=320, n_embd=16, n_layer=2, n_head=2, n_positions=64, bos_token_id=0,
         eos_token_id=0,
     )  # fmt: skip
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = transformers.GPT2LMHeadModel(config)
-        for weight in model.parameters():
-            weight.data += 0.2 * torch.randn_like(weight)
-    return model.eval()
+    return _draw(transformers.GPT2LMHeadModel, config, 0.2)

@@ -105,12 +105,3 @@ def test_the_papers_constant_is_no_bound_near_the_origin():
     assert estimate_lipschitz(f, pairs=500) < constant < lipschitz(f)
     x = torch.full((784,), 1e-6)
     assert (f(x) - f(torch.zeros(784))) / x.double().norm() > constant
-
-
-def test_a_batch_has_one_constant_for_each_function():
-    f = DSF(12, widths=(4, 3), init=(0.0, 1.0), batch=3).requires_grad_(False)
-    whole = estimate_lipschitz(f, pairs=64, seed=2)
-    assert whole.shape == (3,)
-    assert (whole <= lipschitz(f)).all()
-    with pytest.raises(InputError, match="pairs must be"):
-        estimate_lipschitz(f, pairs=0)

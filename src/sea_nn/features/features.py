@@ -336,7 +336,7 @@ def number_cells(
 
 def clip_grid(grid: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     """The grid that a map of this shape can fill: never finer than its positions."""
-    return tuple(min(int(g), int(s)) for g, s in zip(grid, shape, strict=True))
+    return tuple(map(min, map(int, grid), shape))
 
 
 def sum_cells(maps: Tensor, grid: Sequence[int]) -> Tensor:
