@@ -172,7 +172,7 @@ def test_bad_calls_say_what_is_wrong():
     with pytest.warns(UserWarning, match="clipped to the 5"):
         assert len(maximize(f, 9).order) == 5
     assert maximize(f, 0).order.shape == (0,)
-    assert f.top(2).tolist() == [0, 1]
+    assert f.top(2).tolist() == f.top(np.int64(2)).tolist() == [0, 1]
 
 
 def test_where_f_saturates_the_larger_weight_goes_first():
