@@ -134,6 +134,7 @@ def open_model(
             whole=x.new_zeros(len(x), 1),
             output=Output("value"),
             features=Features.of(x) if features is None else features,
+            origin=(torch.arange(len(x), device=x.device), len(x)),
             args=() if args is None else args if isinstance(args, tuple) else (args,),
             baselines=baselines,
             hiding=hiding,

@@ -93,30 +93,24 @@ class Part:
     def add(self, total: Tensor, values: Tensor, weights: Tensor | None = None) -> None:
         """Add values at the points, [P, ...], to the inputs' totals, by weights [count] if given.
 
-        One sum an input rather than a scattered add: the same order, so the same bits.
+        One sum an input rather than a scattered add: the same order, so the same bits. As a
+        product of a row and a matrix, in the order that values lie in memory, each is read once:
+        on a GPU eight times as fast as a product by element and a sum over the first axis.
         """
         start, count, stop = self.start, self.count, self.start + len(values)
         if count == 1 and weights is None:
             total[start:stop] = values
             return
+        last = values.ndim == 4 and values.is_contiguous(memory_format=torch.channels_last)
+        flat = values.permute(0, 2, 3, 1) if last else values
         weights = values.new_ones(count) if weights is None else weights
         for row in range(start // count, (stop - 1) // count + 1):
             low, high = max(start, row * count), min(stop, (row + 1) * count)
             own = weights[low - row * count : high - row * count]
-            total[row] += _add_up(values[low - start : high - start], own)
-
-
-def _add_up(grads: Tensor, weights: Tensor) -> Tensor:
-    """Return the sum of gradients [p, ...] by weights [p].
-
-    As a product of a row and a matrix, in the order that the gradients lie in memory, each is read
-    once: on a GPU eight times as fast as a product by element and a sum over the first axis.
-    """
-    last = grads.ndim == 4 and grads.is_contiguous(memory_format=torch.channels_last)
-    flat = grads.permute(0, 2, 3, 1) if last else grads
-    with torch.autocast(grads.device.type, enabled=False):  # a caller's would round the product
-        total = (weights @ flat.reshape(len(grads), -1)).view(flat.shape[1:])
-    return total.permute(2, 0, 1) if last else total
+            with torch.autocast(values.device.type, enabled=False):  # it would round the product
+                added = own @ flat[low - start : high - start].flatten(1)
+            added = added.view(flat.shape[1:])
+            total[row] += added.permute(2, 0, 1) if last else added
 
 
 @dataclass
@@ -134,8 +128,8 @@ class Probe:
         output: what these outputs are.
         features: of the inputs: cells that are present or absent together.
         args: further arguments of the model, for the caller's inputs.
-        origin: which of the caller's inputs each of `x` is a variant of, and how many there are;
-            None where they are the caller's. A tensor among `args` follows them by that number.
+        origin: which of the caller's inputs each of `x` is a variant of, [N], and how many there
+            are. A tensor among `args` follows them by that number.
         baselines: None for zero, a number, or a tensor that broadcasts to `x`.
         hiding: how what is left out of an input becomes absent.
         limit: the most evaluations in one pass, or None to choose by memory.
@@ -161,8 +155,8 @@ class Probe:
     whole: Tensor
     output: Output
     features: Features
+    origin: tuple[Tensor, int]
     args: tuple[Any, ...] = ()
-    origin: tuple[Tensor, int] | None = None
     baselines: float | Tensor | None = None
     hiding: Perturbation | None = None
     limit: int | None = None
@@ -299,11 +293,10 @@ class Probe:
 
     def forward(self, points: Tensor, rows: Tensor) -> Tensor:
         """Return the outputs of `points` [P, ...], variants of the inputs `rows` [P]."""
-        args, (origin, count) = list(self.args), self.origin or (None, len(self.x))
-        own = rows if origin is None else origin[rows]
+        args, (origin, count) = list(self.args), self.origin
         for k, arg in enumerate(args):
             if isinstance(arg, Tensor) and arg.ndim > 0 and len(arg) == count:
-                args[k] = arg[own.to(arg.device)]
+                args[k] = arg[origin[rows].to(arg.device)]
         lower = self.autocast is not None
         with torch.autocast(points.device.type, self.autocast) if lower else nullcontext():
             outputs: Tensor = self.model(points, *args)
@@ -401,13 +394,13 @@ class Probe:
 
     def select(self, rows: Tensor, points: Tensor | None = None) -> Probe:
         """Return the same probe of the inputs `rows` [P], or of variants of them [P, ...]."""
-        base, (origin, count) = self.baselines, self.origin or (None, len(self.x))
+        base, (origin, count) = self.baselines, self.origin
         return replace(
             self,
             x=self.x[rows] if points is None else points,
             target=self.target[rows],
             whole=self.whole[rows],
-            origin=(rows if origin is None else origin[rows], count),
+            origin=(origin[rows], count),
             baselines=self.baseline()[rows] if isinstance(base, Tensor) else base,
             cache={},
         )
@@ -437,12 +430,12 @@ class Probe:
         """What the inputs look like where nothing is left, by every draw: [N, draws, ...]."""
         if self.hiding is None:
             return self.baseline().unsqueeze(1)
-        count, k, device = len(self.x), self.hiding.n_draws, self.x.device
-        own = torch.arange(count, device=device) if self.origin is None else self.origin[0]
-        draws = torch.arange(k, device=device).repeat(count)
-        shape = (count * k, *self.x.shape[1:])
-        hidden = torch.ones((), dtype=torch.bool, device=device).expand(shape)
-        return self.hiding.hide(hidden, own.repeat_interleave(k), draws).unflatten(0, (count, k))
+        count, k = len(self.x), self.hiding.n_draws
+        rows = self.origin[0].repeat_interleave(k)
+        draws = torch.arange(k, device=rows.device).repeat(count)
+        hidden = torch.ones_like(rows, dtype=torch.bool).view(-1, *(1,) * (self.x.ndim - 1))
+        hidden = hidden.expand(-1, *self.x.shape[1:])
+        return self.hiding.hide(hidden, rows, draws).unflatten(0, (count, k))
 
     def arrange(self, points: Tensor) -> Tensor:
         """Return a copy of `points` in the memory layout that the model runs fastest in."""
