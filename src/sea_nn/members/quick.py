@@ -226,7 +226,8 @@ def _rescale_pool(x: Tensor, pool: Any) -> Tensor:
     of_input, of_baseline = (change / run.masked_fill(level, torch.inf)).chunk(2)
     shares = torch.cat([top - reference, value - top])
     moved = shares * pick(torch.cat([of_input + of_baseline] * 2))
-    return output + moved + pick(change * level)
+    result: Tensor = output + moved + pick(change * level)
+    return result
 
 
 def _difference(pairs: Tensor) -> Tensor:
@@ -375,7 +376,8 @@ def lay_tokens(tokens: Tensor, height: int, width: int) -> Tensor:
             "reshape=, a function from [N, tokens, channels] to [N, channels, height, width]"
         )
     patches = tokens[:, prefix:].mT
-    return patches.unflatten(2, (math.isqrt(patches.shape[2] * height // width), -1))
+    rows = math.isqrt(patches.shape[2] * height // width)
+    return patches.reshape(*patches.shape[:2], rows, -1)
 
 
 def count_prefix(n_tokens: int, height: int, width: int) -> int | None:

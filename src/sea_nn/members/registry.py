@@ -209,8 +209,10 @@ def expand_methods(
         methods = [methods]
     entries: dict[str, Entry] = {}
     for method in methods:
-        pair = isinstance(method, tuple) and len(method) == 2
-        named, own = method if pair else (method, {})  # type: ignore[misc]
+        named: Any = method
+        own: Any = {}
+        if isinstance(method, tuple) and len(method) == 2:
+            named, own = method
         known = isinstance(named, str | Member) or callable(named)
         if not known or not isinstance(own, Mapping):
             raise KindError(

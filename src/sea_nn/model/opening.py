@@ -172,11 +172,12 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
     norms may be folded, and whether the twin is closed.
     """
     x, wrapped, pairs = probe.x, probe.model, Pairs()
+    twin: Any = wrapped.model
     rows = torch.arange(len(x), device=x.device)
     sizes: dict[int, tuple[int, int]] = {}  # of what autograd keeps, by place in memory
     alive: list[Tensor] | None = []  # or a place could stand for two tensors
 
-    def note(tensor: Tensor) -> Tensor | None:
+    def note(tensor: Tensor) -> Any:
         if alive is None:  # an interrupt may leave the hook in place: then it does nothing
             return tensor
         # Nothing is handed to autograd: an operation that saves its own output, and gets it back
@@ -191,7 +192,7 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
         one = probe.arrange(x[:1])
         try:
             with (
-                watch(model, wrapped.model) if probe.private else nullcontext(pairs) as pairs,
+                watch(model, twin) if probe.private else nullcontext(pairs) as pairs,
                 torch.enable_grad(),
                 torch.autograd.graph.saved_tensors_hooks(note, note),
             ):
@@ -236,7 +237,7 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
     # activations.
     rounds = x.is_cuda and torch.backends.cudnn.allow_tf32
     if pairs and not rounds and probe.autocast is None:
-        found.folded = TensorModel(fold(wrapped.model, pairs), probe.meter)
+        found.folded = TensorModel(fold(twin, pairs), probe.meter)
     return found
 
 
@@ -362,7 +363,7 @@ def find_inplace(module: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def watch(model: nn.Module, twin: nn.Module) -> Iterator[Pairs]:
+def watch(model: Any, twin: nn.Module) -> Iterator[Pairs]:
     """Watch a pass of the twin: stop it before it runs a layer of the original's.
 
     ``EscapeError`` is raised inside the block before the layer runs, so nothing of the original has

@@ -217,9 +217,9 @@ def resolve_target(outputs: Tensor, target: Target, output: Output | None = None
     try:
         classes = torch.as_tensor(target, device=outputs.device)
     except (TypeError, ValueError, RuntimeError):
-        classes = None
-    if classes is None or classes.is_floating_point() or classes.dtype == torch.bool:
-        got = type(target).__name__ if classes is None else classes.dtype
+        classes = outputs[:0]
+    if classes.is_floating_point() or classes.dtype == torch.bool:
+        got = target.dtype if isinstance(target, Tensor) else type(target).__name__
         raise KindError(
             f"target must be a class number, a list or tensor of {n_inputs} of them, or None "
             f"for the predicted class; got {got}"

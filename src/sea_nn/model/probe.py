@@ -430,12 +430,11 @@ class Probe:
         """What the inputs look like where nothing is left, by every draw: [N, draws, ...]."""
         if self.hiding is None:
             return self.baseline().unsqueeze(1)
-        count, k = len(self.x), self.hiding.n_draws
+        k, (count, *shape) = self.hiding.n_draws, self.x.shape
         rows = self.origin[0].repeat_interleave(k)
         draws = torch.arange(k, device=rows.device).repeat(count)
-        hidden = torch.ones_like(rows, dtype=torch.bool).view(-1, *(1,) * (self.x.ndim - 1))
-        hidden = hidden.expand(-1, *self.x.shape[1:])
-        return self.hiding.hide(hidden, rows, draws).unflatten(0, (count, k))
+        hidden = torch.ones((), dtype=torch.bool, device=rows.device).expand(count * k, *shape)
+        return self.hiding.hide(hidden, rows, draws).view(count, k, *shape)
 
     def arrange(self, points: Tensor) -> Tensor:
         """Return a copy of `points` in the memory layout that the model runs fastest in."""
