@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-
 import pytest
 import torch
 from torch import nn
@@ -53,20 +51,6 @@ def test_the_relative_score_is_undefined_where_the_intact_score_is_zero():
 
 
 # --- laws ------------------------------------------------------------------------------------
-
-
-def test_the_perfect_map_of_a_linear_model_is_best_among_all_orders():
-    weight = torch.tensor([0.5, -1.0, 2.0, 0.1, 1.5])
-    x = torch.tensor([[1.0, 0.5, 0.4, 3.0, 0.2]])
-    orders = {str(order): torch.tensor([order]) for order in permutations(range(1, 6))}
-    maps = {"perfect": weight * x + 10, **orders}
-    names = ["deletion:black,steps=5", "insertion:black,steps=5"]
-    scores = score_maps(Plain(weight), x, 0, maps, names, bounds=(0, 100), random=False)
-    for name in names:
-        values = scores.values[name][0]
-        best = values.min() if name.startswith("deletion") else values.max()
-        assert float(values[0]) == pytest.approx(float(best), abs=1e-6)
-        assert float(values.max() - values.min()) > 0.01
 
 
 def test_scaling_a_map_changes_nothing_of_the_usual_metrics(case):

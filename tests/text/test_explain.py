@@ -262,12 +262,9 @@ def test_one_output_is_a_value_and_that_is_said():
     assert SEA.for_text(labelled, make_tokenizer()).output.kind == "sigmoid"
 
 
-def test_spans_and_sentences(parts):
+def test_spans_are_of_one_text_or_of_each(parts):
     sea = SEA.for_text(*parts, budget=20, features=[(0, 8), (9, 16)])
-    e = sea.explain(["the film was bad"])
-    assert e.texts == (("the film ", "was bad"),)
-    by_sentence = SEA.for_text(*parts, budget=20, features="sentences")
-    assert by_sentence.explain(["bad film. good plot."]).texts == (("bad film. ", "good plot."),)
+    assert sea.explain(["the film was bad"]).texts == (("the film ", "was bad"),)
     with pytest.raises(InputError, match="features must have one entry for each of the 2 texts"):
         sea.explain(["the film was bad", "the film was bad"])
 

@@ -118,11 +118,12 @@ def test_options_come_with_the_names(parts):
 
 
 def test_unknown_members_and_options_are_refused():
-    with pytest.raises(InputError, match="members for texts"):
-        expand(("lime",))
-    with pytest.raises(InputError, match="no option"):
-        expand([("saliency", {"n_steps": 3})])
-    with pytest.raises(InputError, match="n_steps"):
-        expand([("integrated_gradients", {"n_steps": 0})])
-    with pytest.raises(InputError, match="at least one"):
-        expand(())
+    for methods, said in (
+        (("lime",), "members for texts"),
+        ((), "at least one"),
+        ([("saliency", {"n_steps": 3})], "no option"),
+        ([("saliency", {"baselines": 0.0})], "no baselines"),
+        ([("integrated_gradients", {"n_steps": 0})], "n_steps"),
+    ):
+        with pytest.raises(InputError, match=said):
+            expand(methods)
