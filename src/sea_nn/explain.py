@@ -142,10 +142,9 @@ def learn(call: Call, members: MemberMaps) -> Learned:
     config, constraints = call.settings.config or SEAConfig(), call.request.constraints
     bounds: dict[str, Any] = {} if constraints is None else vars(constraints)
     if features.groups is not None:  # equal numbers of a mask are one feature
-        (count, m), config = heatmaps.shape[:2], config.replace(grid=None)
-        own = features.count().to(heatmaps)
+        count, m = heatmaps.shape[:2]
         sums = features.sum(heatmaps.flatten(0, 1)).view(count, m, -1)
-        heatmaps = scale(sums / own, 2)
+        heatmaps = scale(sums / features.count().to(heatmaps), 2)
         for name, mask in bounds.items():
             if name != "epsilon" and mask is not None:
                 wide = expand_mask(mask, name, count, features.shape).to(heatmaps)

@@ -43,7 +43,7 @@ class Several:
             )
         keywords = isinstance(inputs, Mapping)
         names = list(inputs) if keywords else [f"input {k}" for k in range(len(inputs))]
-        values = list(inputs.values()) if keywords else list(inputs)
+        values = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
         if not values:
             raise InputError("x holds no input; give at least one tensor [N, ...]")
         masks = _match("feature_mask", feature_mask, names, keywords) or [None] * len(names)

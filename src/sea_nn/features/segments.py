@@ -1,17 +1,16 @@
 """Features found from data: superpixels of an image, columns of a table that belong together."""
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, MemberError
 from sea_nn.extras import import_extra
-from sea_nn.features.features import Features
+from sea_nn.features.features import Features, scale
 
 MAX_SEGMENTS = 4096
 
 
-def superpixels(image: Tensor, n_segments: int = 50, compactness: float = 10.0) -> Tensor:
+def superpixels(image: Tensor, n_segments: int = 50) -> Tensor:
     """Return SLIC superpixels of an image [C, H, W] as numbers 0, 1, ... in a tensor [H, W].
 
     Any value range will do: the image is stretched to [0, 1] first. Three channels are read as RGB
@@ -20,16 +19,14 @@ def superpixels(image: Tensor, n_segments: int = 50, compactness: float = 10.0) 
     slic = import_extra("skimage.segmentation", "a member with superpixels of its own").slic
     if image.ndim != 3:
         raise InputError(f"an image must be [C, H, W]; got {list(image.shape)}")
-    pixels = image.detach().to("cpu", torch.float64).permute(1, 2, 0).numpy()
-    low, high = pixels.min(), pixels.max()
-    pixels = (pixels - low) / (high - low) if high > low else np.zeros_like(pixels)
+    stretched = scale(image.detach().to("cpu", torch.float64).unsqueeze(0))[0]
     colour = image.shape[0] == 3
-    for tighter in (1, 10, 100, 1000):
+    for compactness in (10, 100, 1000, 10_000):
         labels = slic(
-            pixels,
+            stretched.permute(1, 2, 0).numpy(),
             n_segments=n_segments,
             # Lab values run to 100, others to 1, and both are weighed against distances.
-            compactness=tighter * compactness / (1 if colour else 100),
+            compactness=compactness / (1 if colour else 100),
             convert2lab=colour,
             channel_axis=-1,
             start_label=0,

@@ -94,7 +94,8 @@ class DSF(nn.Module):
 
         full = (*self.widths, 1)
         one = (1,) * len(full)
-        units, self.copies = (one, full) if collapsed else (full, one)
+        self.copies: tuple[int, ...] = full if collapsed else one
+        units = one if collapsed else full
         pairs = list(zip(units, (n, *units), strict=False))
         self.weights = nn.ParameterList([parameter(out, inn) for out, inn in pairs])
         self.biases = nn.ParameterList([parameter(out) for out, _ in pairs] if bias else [])
@@ -337,7 +338,8 @@ def lipschitz(f: DSF) -> Tensor:
     >>> bool(estimate_lipschitz(f, pairs=1000) <= lipschitz(f))
     True
     """
-    return f.slope(torch.zeros(*f.lead, f.n)).norm(dim=-1)
+    steepest: Tensor = f.slope(torch.zeros(*f.lead, f.n)).norm(dim=-1)
+    return steepest
 
 
 @torch.no_grad()

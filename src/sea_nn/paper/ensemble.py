@@ -143,13 +143,13 @@ def ensemble(
             "lower learning_rate, or train='features' only",
             stacklevel=2,
         )
-    maps, order, gains, *told = map(torch.cat, zip(*parts, strict=True))
+    maps, order, gains, *history = map(torch.cat, zip(*parts, strict=True))
     return Ensemble(
         attribution=maps,
         order=order,
         gains=gains,
         scorer=join(scorers) if keep_scorer else None,
-        history=History(*told),
+        history=History._make(history),
         feature_shape=grid or shape,
         config=config,
     )
@@ -229,7 +229,7 @@ def aggregate(heatmaps: Tensor, how: str = "mean", *, weights: Tensor | None = N
         order=order,
         gains=values.gather(1, order).to(dtype),
         scorer=None,
-        history=History(*[values[:, :0]] * 6, order.new_zeros(len(order))),
+        history=History._make([*[values[:, :0]] * 6, order.new_zeros(len(order))]),
         feature_shape=shape,
         config=SEAConfig(),
     )

@@ -133,7 +133,7 @@ def fit(
             active &= told[:, epoch, 4] > config.tolerance
             if not bool(active.any()):
                 break
-    history = History(told[..., :4].sum(2), *told.unbind(2), epochs)
+    history = History._make([told[..., :4].sum(2), *told.unbind(2), epochs])
     return trainer.scorer.requires_grad_(False), history
 
 
