@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -76,13 +77,9 @@ def test_other_pages_may_neither_ask_nor_frame(method):
 
 
 def test_large_bodies_and_those_of_unknown_length_are_refused():
-    def post(**headers):
-        content = headers.pop("content", b"")
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return knock().post("/gradio_api/cancel", content=content, headers=named)
-
+    post = partial(knock().post, "/gradio_api/cancel")
     for length in (str(MOST_BODY + 1), "many", "-1"):
-        assert post(content_length=length).status_code == 413
+        assert post(headers={"content-length": length}).status_code == 413
     assert post(content=iter([b"x"])).status_code == 413  # says nothing of its length
     assert post(content=b"x" * 7).text == "7"
 
@@ -143,31 +140,31 @@ def test_malformed_events_are_refused_and_harm_nobody(address):
         assert send(client, "queue/join", json.dumps(BEGIN).encode()) == "served"
 
 
+def change_row(gallery, id_, monkeypatch, **values):
+    one = gallery.data[id_]
+    other = replace(one, row=one.row | values)
+    monkeypatch.setattr(type(gallery.data), "__getitem__", lambda *_: other)
+
+
 def test_a_row_that_names_another_file_is_refused(results, monkeypatch, tmp_path):
     gallery = Gallery(results)
     id_ = gallery.select("wrong")[0]
     name, content = gallery.read(id_)
     assert name == id_
     assert content.startswith(b"\x89PNG")
-    one = gallery.data[id_]
-    for path in ("/etc/passwd", str(tmp_path), None, "/dev/zero"):
-        other = replace(one, row=one.row | {"path": path})
-        monkeypatch.setattr(type(gallery.data), "__getitem__", lambda self, _, o=other: o)
+    for path in (str(tmp_path), None, "/dev/zero", "/etc/passwd"):
+        change_row(gallery, id_, monkeypatch, path=path)
         assert gallery.read(id_) is None
     # A list of inputs that was changed with it does not help: the content has another hash.
     inputs = {"id": [id_], "path": ["/etc/passwd"], "digest": ["0" * 16]}
     monkeypatch.setattr("sea_nn.app.gallery.read_inputs", lambda _: inputs)
-    other = replace(one, row=one.row | {"path": "/etc/passwd"})
-    monkeypatch.setattr(type(gallery.data), "__getitem__", lambda self, _: other)
     assert gallery.read(id_) is None
 
 
 def test_a_label_that_no_class_has_is_not_shown_as_the_last_class(results, monkeypatch):
     gallery = Gallery(results)
     id_ = gallery.select("wrong")[0]
-    one = gallery.data[id_]
-    other = replace(one, row=one.row | {"label": -1})
-    monkeypatch.setattr(type(gallery.data), "__getitem__", lambda self, _: other)
+    change_row(gallery, id_, monkeypatch, label=-1)
     said, found = gallery.open(id_)
     assert "which is wrong." in said
     assert gallery.data.manifest.labels[-1] not in said

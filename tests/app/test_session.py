@@ -3,14 +3,12 @@
 import io
 import threading
 import time
-from functools import partial
 
 import pytest
 import torch
 from PIL import Image
 
 from sea_nn import SEA, Explanation
-from sea_nn.app import cores
 from sea_nn.app.session import Session, Sessions
 from sea_nn.app.subjects import load_subject
 from sea_nn.app.takeaway import FILES, make_file, write_code
@@ -120,32 +118,6 @@ def test_leaving_a_generator_ends_its_thread(session):
     next(steps)
     steps.close()
     assert threading.active_count() == before
-
-
-def test_an_explanation_has_the_cores_and_all_else_one(monkeypatch):
-    monkeypatch.setattr(cores, "_CORES", 0)
-    found, before = {}, torch.get_num_threads()
-
-    def note(name, started=None):
-        if started is not None:
-            started.wait()  # the starter has one core again
-        found[name] = torch.get_num_threads()
-
-    try:
-        torch.set_num_threads(3)
-        cores.share_cores()
-        for _ in range(2):
-            started = threading.Event()
-            thread = cores.start(partial(note, "explanation", started))
-            started.set()
-            thread.join()
-        other = threading.Thread(target=note, args=("another",))
-        other.start()
-        other.join()
-        note("starter")
-    finally:
-        torch.set_num_threads(before)
-    assert found == {"explanation": 3, "another": 1, "starter": 1}
 
 
 def test_evidence_is_what_the_model_says_of_the_set(explained, clothes):

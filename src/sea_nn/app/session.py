@@ -20,13 +20,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from sea_nn.app.cores import start
 from sea_nn.app.subjects import Given, Subject, Target
 from sea_nn.call import Running
 from sea_nn.errors import InputError
@@ -178,13 +176,15 @@ class Session:
         if self.given is None:
             raise InputError("choose an input first")
         steps: queue.SimpleQueue[Step | BaseException | None] = queue.SimpleQueue()
+        stop = threading.Event()
+        what = (self.given, budget, methods, stop, steps)
+        worker = threading.Thread(target=self._work, args=what, daemon=True)
         with self._starting:
             self.stop()
             if self._worker is not None:
                 self._worker.join()  # what it has found by now is there, and serves this one
-            self._stop = stop = threading.Event()
-            work = partial(self._work, self.given, budget, methods, stop, steps)
-            self._worker = worker = start(work)
+            self._stop, self._worker = stop, worker
+            worker.start()
         try:
             while (step := steps.get()) is not None:
                 if isinstance(step, BaseException):
@@ -279,8 +279,7 @@ class Session:
             steps.put(error)
         with self._lock:
             if newest is not None and given is self.given and target == self.target:
-                parts = newest.name(0), given.name, self.subject.name, *(methods or ())
-                name = " · ".join(parts)
+                name = " · ".join([newest.name(0), given.name, self.subject.name, *(methods or ())])
                 self.kept.pop(name, None)
                 self.kept[name] = self._previous = newest
                 self.kept = dict(list(self.kept.items())[-MOST_KEPT:])

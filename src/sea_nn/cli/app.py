@@ -51,13 +51,11 @@ def app(o: App) -> None:
     if o.results is not None:
         check_run(o.results)
     with open_bar(f"loading PyTorch, Gradio, {', '.join(names)}"):
-        from sea_nn.app.cores import share_cores
         from sea_nn.app.gallery import Gallery
         from sea_nn.app.page import build_page, serve
         from sea_nn.app.subjects import load_subject
         from sea_nn.cli.work import find_place
 
-        share_cores()
         gallery = None if o.results is None else Gallery(o.results)
         page = build_page([load_subject(name, find_place(o.device)) for name in names], gallery)
     address = serve(page, o.host, o.port)
