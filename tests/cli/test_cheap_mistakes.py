@@ -126,5 +126,6 @@ def test_help_is_there_at_once():
         took.append(time.perf_counter() - began)
     assert "sea explain --demo" in done.stdout
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert not loaded & {"torch", "numpy", "captum", "matplotlib", "PIL", "pygments", "markdown_it"}
+    heavy = {"torch", "numpy", "captum", "matplotlib", "PIL", "rich", "pygments", "markdown_it"}
+    assert not loaded & heavy
     assert min(took) < 1.5  # a third of a second on a machine with nothing else to do

@@ -61,9 +61,8 @@ def folder(tmp_path_factory):
     (folder / "settings.toml").write_text("epochs = 20\n")
     (folder / "pictures.csv").write_text("path,label\ncat.jpg,tabby\n")
     (folder / "table.csv").write_text("a,b\n1,2\n")
-    for name, function in (("my_model.py", "make_model"),):
-        text = OWN_MODEL.format(body="total = x.mean((1, 2, 3))", labels="['cat', 'dog']")
-        (folder / name).write_text(text.replace("def make()", f"def {function}()"))
+    text = OWN_MODEL.format(body="total = x.mean((1, 2, 3))", labels="['cat', 'dog']")
+    (folder / "my_model.py").write_text(text.replace("def make()", "def make_model()"))
     fashion = ["--model", "fashion-cnn", "--methods", "saliency", "--no-curve"]
     run = ["run", str(folder / "photos"), *fashion, "-o"]
     for name in ("out", "run"):
