@@ -24,7 +24,6 @@ from sea_nn.cli.terminal import (
     complain,
     describe_error,
     remember_interrupts,
-    translate,
 )
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MissingExtraError, SEAError
 
@@ -68,7 +67,7 @@ def add_command(function: Callable[[Any], None]) -> None:
         except (SEAError, OSError) as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # the reader of our output has left; nobody is there to be told
-            complain(f"Error: {translate(describe_error(error))}", "bold red")
+            complain(f"Error: {describe_error(error)}", "bold red")
             wrong = isinstance(error, InputError | KindError | MissingExtraError)
             raise typer.Exit(WRONG_USE if wrong else FAILED) from None
 

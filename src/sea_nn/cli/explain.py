@@ -7,7 +7,7 @@ import sys
 import typer
 
 from sea_nn.cli.request import Explain
-from sea_nn.cli.terminal import FAILED, INTERRUPTED, complain, open_bar, show, translate
+from sea_nn.cli.terminal import FAILED, INTERRUPTED, complain, open_bar, show
 from sea_nn.explanation.atomic import remove_stale
 
 
@@ -55,7 +55,7 @@ def explain(o: Explain) -> None:
         print(json.dumps(outcome.describe(), indent=2, allow_nan=False), file=stdout)
     for name, reason in outcome.failed:
         where = "" if name in reason else f"{name}: "
-        complain(f"Failed: {where}{translate(reason)}")
+        complain(f"Failed: {where}{reason}")
     done = len(outcome.finished)
     if outcome.interrupted:
         kept = f"{done} of {total} inputs were finished and are in {show(o.output)}"

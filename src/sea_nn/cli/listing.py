@@ -7,7 +7,7 @@ import typer
 
 from sea_nn.cli.options import ModelOptions, Table, option
 from sea_nn.cli.request import gather_pictures, read_picture
-from sea_nn.cli.terminal import FAILED, make_table, open_bar, open_console, say
+from sea_nn.cli.terminal import FAILED, make_table, open_bar, say
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError
 from sea_nn.extras import find_missing, write_command
@@ -40,7 +40,7 @@ def methods(o: Methods) -> None:
         signed = "yes" if member.signed else "no"
         needs = ", ".join(sorted(member.needs))
         table.add_row(member.name, f"{member.cost():,}", signed, needs, member.reference)
-    open_console().print(table)
+    say(table)
     for name, members in ENSEMBLES.items():
         cost = sum(entry.member.cost(entry.options) for entry in expand_methods(name))
         say(f"Ready ensemble: {name}, which is {', '.join(members)} ({cost:,} passes)")
@@ -61,7 +61,7 @@ def _print_options(member: Member) -> None:
     if not member.defaults:
         say(f"{member.name} ({member.reference}) has no options")
         return
-    open_console().print(table)
+    say(table)
     say(f"Set by --set, such as --set {member.name}.{next(iter(member.defaults))}=VALUE")
 
 
@@ -76,7 +76,7 @@ def models(o: Table) -> None:
     for name, known in KNOWN.items():
         missing = dict.fromkeys(map(write_command, find_missing(*known.packages)))
         table.add_row(name, known.what, "; ".join(missing))
-    open_console().print(table)
+    say(table)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def doctor(o: Doctor) -> None:
         sea = SEA(loaded.model, named, output=o.model_output)
         checks = sea.explain(x.to(find_place(o.device)), running=running).checks
     told = name_checks(checks, [picture.name for picture in pictures])
-    open_console().print(tabulate_checks(told))
+    say(tabulate_checks(told))
     count = Counter(check.level for check in checks)
     tried = ", ".join(p.name for p in pictures[:3]) + (", …" if len(pictures) > 3 else "")
     found = f"{count['ok']} fine, {count['warn']} to mind, {count['fail']} failed"

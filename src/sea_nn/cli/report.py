@@ -8,16 +8,7 @@ import typer
 
 from sea_nn.cli.options import Table, check_folder, option
 from sea_nn.cli.request import find_files
-from sea_nn.cli.terminal import (
-    FAILED,
-    WRONG_USE,
-    complain,
-    make_table,
-    open_bar,
-    open_console,
-    say,
-    show,
-)
+from sea_nn.cli.terminal import FAILED, complain, make_table, open_bar, say, show
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import find_target
 from sea_nn.extras import check_extras
@@ -76,7 +67,7 @@ def report(o: Report) -> None:
     for reason in failed:
         complain(f"Failed: {reason}")
     if not loaded:
-        raise typer.Exit(WRONG_USE)
+        raise InputError("none of these is an explanation that can be read")
     write_report(loaded, o.output, o.title)
     n_inputs = sum(map(len, loaded))
     say(f"Open {show(o.output)} in a browser: {n_inputs} input{'s' if n_inputs > 1 else ''}")
@@ -127,7 +118,7 @@ def summary(o: Summary) -> None:
             *("–" if row[k] is None else f"{row[k]:.2f}" for k in ("accuracy", "agreement")),
             row["shortcuts"],
         )
-    open_console().print(table)
+    say(table)
     if len(found.classes) > N_SHOWN:
         say(f"and {len(found.classes) - N_SHOWN} more classes, in the page")
     say(f"Open {show(page)} in a browser")

@@ -37,14 +37,14 @@ def open_console(stderr: bool = False) -> "Console":
     return Console(markup=False, emoji=False, highlight=False, stderr=stderr)
 
 
-def say(text: str, style: str = "", stderr: bool = False) -> None:
-    """Print a line that the terminal may wrap but that holds no line breaks of ours."""
-    open_console(stderr).print(text, style=style, soft_wrap=True)
+def say(what: Any, style: str = "") -> None:
+    """Print a table, or a line that the terminal may wrap but that holds no line breaks of ours."""
+    open_console().print(what, style=style, soft_wrap=isinstance(what, str))
 
 
 def complain(text: str, style: str = "red") -> None:
-    """Print a line on standard error."""
-    say(text, style, stderr=True)
+    """Print a line on standard error, in the words of the command line."""
+    open_console(stderr=True).print(translate(text), style=style, soft_wrap=True)
 
 
 def translate(text: str) -> str:

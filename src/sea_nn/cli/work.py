@@ -20,15 +20,7 @@ from torch import Tensor
 from sea_nn.call import About, Running
 from sea_nn.cli.options import ModelOptions, Settings
 from sea_nn.cli.request import EXPLANATION, REPORT, Explain, Input, read_picture
-from sea_nn.cli.terminal import (
-    complain,
-    describe_error,
-    make_table,
-    open_console,
-    say,
-    show,
-    translate,
-)
+from sea_nn.cli.terminal import complain, describe_error, make_table, say, show, translate
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.assemble import name_class
@@ -324,21 +316,20 @@ class Outcome:
 
     def print(self) -> None:
         """Print what was found, what it cost, what to mind, and where to look."""
-        out = open_console()
-        out.print(self._tabulate_inputs())
+        say(self._tabulate_inputs())
         for _, e in self.finished:
             if e.texts is not None:
                 from sea_nn.show.words import print_words
 
                 against = None if e.against is None else e.against[0]
-                out.print(print_words(e.texts[0], e.attribution[0], against))
+                say(print_words(e.texts[0], e.attribution[0], against))
         spent, seconds = self.evaluations, self.seconds
         parts = ", ".join(f"{'questions' if k == 'sea' else k} {n:,}" for k, n in spent.items())
         took = seconds.get("total", sum(seconds.values()))
         say(f"Evaluations: {sum(spent.values()):,} ({parts}), {took:.1f} seconds")
         notes = [check for check in self._collect_checks() if check.level != "ok"]
         if notes:
-            out.print(tabulate_checks(notes))
+            say(tabulate_checks(notes))
         output, folders = self.subject.o.output, [one.folder for one, _ in self.finished]
         first, *others = self.subject.files
         beside = f", {' and '.join(others)} there" if others else ""
