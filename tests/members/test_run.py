@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from sea_nn.errors import InputError, KindError, MemberError
-from sea_nn.members import gradients
 from sea_nn.members.checks import vote
 from sea_nn.members.registry import expand_methods, get, names
 from sea_nn.members.run import compute_maps
@@ -169,9 +168,7 @@ class Weighing(nn.Module):
 
 
 @pytest.mark.parametrize("n_inputs", [1, 2, 3])
-@pytest.mark.parametrize("room", [1, 1 << 30])
-def test_noisy_copies_have_their_inputs_arguments_and_baselines(n_inputs, room, monkeypatch):
-    monkeypatch.setattr(gradients, "COPIES", room)
+def test_noisy_copies_have_their_inputs_arguments_and_baselines(n_inputs):
     model, x = Weighing(), torch.rand(n_inputs, 4, generator=torch.Generator().manual_seed(0))
     base = torch.rand(n_inputs, 4, requires_grad=True)  # of a caller who learns it
     # As many weights as there are noisy copies: they are still the same for all.

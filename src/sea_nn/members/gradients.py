@@ -16,9 +16,6 @@ from sea_nn.errors import InputError
 from sea_nn.model.noise import draw_normal, draw_uniform, find_keys
 from sea_nn.model.probe import Probe
 
-COPIES = 1 << 30
-"""Bytes that noisy copies of inputs, and maps of theirs, may take at once."""
-
 
 def saliency(probe: Probe) -> Tensor:
     """Return the signed gradient of the class score (VG in the paper)."""
@@ -63,23 +60,14 @@ def smooth_ig(
         n_steps: points on each path.
         per_point: draw for every point of a path; else once for a path, as NoiseTunnel does.
     """
-    x, total, around = probe.x, torch.zeros_like(probe.x), _Noisy(probe, noise, stdev)
-    if not per_point:
-        # Of each input: copies, paths, sums and maps.
-        size = max(1, COPIES // (4 * n_samples * x[0].nbytes))
-        for rows in torch.arange(len(x), device=x.device).split(size):
-            each = rows.repeat_interleave(n_samples)
-            numbers = torch.arange(n_samples, device=x.device).repeat(len(rows))
-            copies = probe.select(each, around.take(each, numbers))
-            maps = integrated_gradients(copies, n_steps)
-            total[rows] = maps.unflatten(0, (len(rows), n_samples)).mean(1)
-        return total
-    steps, weights = _place_nodes(n_steps, x.dtype, x.device)
-    base = probe.baseline()
+    steps, weights = _place_nodes(n_steps, probe.x.dtype, probe.x.device)
+    around, base, total = _Noisy(probe, noise, stdev), probe.baseline(), torch.zeros_like(probe.x)
     for part in probe.parts(n_samples * n_steps):
-        path, step = around.take(part.rows, part.steps) - base[part.rows], part.steps % n_steps
-        grads = probe.gradient(base[part.rows] + _column(steps[step], x) * path, part.rows)
-        part.add(total, grads * _column(weights[step], x) * path)
+        step, draw = part.steps % n_steps, part.steps if per_point else part.steps // n_steps
+        start = base[part.rows]
+        path = around.take(part.rows, draw) - start
+        grads = probe.gradient(start + _column(steps[step], base) * path, part.rows)
+        part.add(total, grads * _column(weights[step], base) * path)
     return total / n_samples
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -272,14 +273,13 @@ def grad_cam(
                 f"the model has no layer {layer!r}; nearest names: {', '.join(map(repr, near))} "
                 f"({len(named)} in all, see model.named_modules())"
             )
-        rows, name = torch.arange(len(probe.x), device=probe.x.device), layer
-        # The pass that looks for the layer tells the first input's map as well.
-        name, cam = _read_layers(probe, named, layer, rows[:1], reshape)
-        cams = [cam]
-        # The graph starts at the layer, so a pass costs little more than a forward pass.
-        for some in rows[1:].split(probe.chunk(len(rows) - 1, gradient=False)):
+        rows, name, cams = torch.arange(len(probe.x), device=probe.x.device), layer, list[Tensor]()
+        # The first input's pass finds the layer. The graph of the others starts there, so that a
+        # pass costs little more than a forward pass.
+        for some in (rows[:1], *rows[1:].split(probe.chunk(len(rows) - 1, gradient=False))):
             if len(some):
-                cams.append(_read_layers(probe, named, name, some, reshape)[1])
+                name, cam = _read_layers(probe, named, name, some, reshape)
+                cams.append(cam)
         made = torch.cat(cams).clamp(min=0) if relu else torch.cat(cams)
         mode = ("linear", "bilinear", "trilinear")[probe.x.ndim - 3]
         size = probe.x.shape[2:]
@@ -301,23 +301,21 @@ def _read_layers(
     than one position, and whose positions the score depends on. (The last norms of a transformer
     with a class token fail the second test: only that token counts.)
     """
-    seen: list[tuple[nn.Module, Tensor]] = []
+    seen, handles = list[tuple[str, nn.Module, Tensor]](), []
 
-    def hook(layer: nn.Module, _: Any, output: Any) -> Any:
+    def hook(name: str, layer: nn.Module, _: Any, output: Any) -> Any:
         first = output[0] if isinstance(output, tuple | list) else output
         if not isinstance(first, Tensor) or not first.is_floating_point():
             return None
         # Cutting the graph here spares the backward pass below the first layer.
         tracked = first if first.requires_grad else first.detach().requires_grad_(True)
-        seen.append((layer, tracked))
+        seen.append((name, layer, tracked))
         own = tracked.clone()  # what follows may work in place
         return own if first is output else type(output)((own, *output[1:]))
 
-    handles, names = [], dict[nn.Module, str]()
     for name, layer in named.items():
         if name == wanted if wanted else isinstance(layer, (*CONVOLUTIONS, nn.LayerNorm)):
-            names[layer] = name
-            handles.append(layer.register_forward_hook(hook))
+            handles.append(layer.register_forward_hook(partial(hook, name)))
     try:
         with probe.differentiable():
             outputs = probe.forward(probe.arrange(probe.x[rows]), rows)
@@ -325,7 +323,7 @@ def _read_layers(
     finally:
         for handle in handles:
             handle.remove()
-    for layer, output in reversed(seen) if score.requires_grad else ():
+    for name, layer, output in reversed(seen) if score.requires_grad else ():
         (grad,) = torch.autograd.grad(score, output, retain_graph=True, allow_unused=True)
         if grad is None:
             continue
@@ -339,7 +337,7 @@ def _read_layers(
         counts = isinstance(layer, CONVOLUTIONS) or bool(slope.any())
         if wanted or (counts and active.shape[2:].numel() > 1):
             weight = slope.mean(tuple(range(2, slope.ndim)), keepdim=True)
-            return names[layer], (weight * active).sum(1, keepdim=True).to(probe.x.dtype)
+            return name, (weight * active).sum(1, keepdim=True).to(probe.x.dtype)
     if wanted:
         raise MemberError(
             f"the model never runs layer {wanted!r}, or the score does not depend on what it "

@@ -197,10 +197,6 @@ def expand_methods(
         optional: whether to go on without those that are not made for the model or the input, as
             with a ready ensemble.
     """
-    if not isinstance(options, Mapping | None):
-        raise KindError(
-            f"options must be a dict from member to its options; got {type(options).__name__}"
-        )
     given = dict(options or {})
     ready = optional or (isinstance(methods, str) and methods in ENSEMBLES)
     if isinstance(methods, str):

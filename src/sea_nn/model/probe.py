@@ -392,12 +392,12 @@ class Probe:
         most = MAX_CHUNK.get(self.x.device.type, 128)
         return replace(self, limit=max(1, (self.limit or most) // 2))
 
-    def select(self, rows: Tensor, points: Tensor | None = None) -> Probe:
-        """Return the same probe of the inputs `rows` [P], or of variants of them [P, ...]."""
+    def select(self, rows: Tensor) -> Probe:
+        """Return the same probe of the inputs `rows` [P]."""
         base, (origin, count) = self.baselines, self.origin
         return replace(
             self,
-            x=self.x[rows] if points is None else points,
+            x=self.x[rows],
             target=self.target[rows],
             whole=self.whole[rows],
             origin=(origin[rows], count),
