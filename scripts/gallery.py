@@ -25,10 +25,8 @@ LONGEST = 40
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """MkDocs asks for the text of each page here."""
-    address = page.file.src_uri
-    if not address.startswith(FOLDER) or address.endswith("index.md"):
-        return markdown
-    if not os.environ.get("SEA_NN_GALLERY"):
+    address, wanted = page.file.src_uri, os.environ.get("SEA_NN_GALLERY")
+    if not wanted or not address.startswith(FOLDER) or address.endswith("index.md"):
         return markdown
     text, pictures = execute(markdown, Path(address).stem)
     for name, content in pictures.items():
@@ -40,7 +38,6 @@ def execute(markdown: str, title: str) -> tuple[str, dict[str, bytes]]:
     """Run a page's blocks one after another; returns its text with outputs, and its pictures."""
     pictures: dict[str, bytes] = {}
     names: dict[str, Any] = {"__name__": "__main__"}
-    home = Path.cwd()
 
     def run(block: re.Match[str]) -> str:
         before = {path: path.stat().st_mtime_ns for path in Path().glob("*.png")}
@@ -59,9 +56,5 @@ def execute(markdown: str, title: str) -> tuple[str, dict[str, bytes]]:
             result += f"\n![{path.stem.replace('_', ' ')}]({name})\n"
         return result
 
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            return CODE.sub(run, markdown), pictures
-        finally:
-            os.chdir(home)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        return CODE.sub(run, markdown), pictures

@@ -6,8 +6,8 @@ python scripts/house.py --numbers  # every hand-set number, with its place
 
 from __future__ import annotations
 
-import argparse
 import ast
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,10 +56,8 @@ def _is_numeric(value: ast.expr) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--numbers", action="store_true", help="list the hand-set numbers")
     numbers = list(find_numbers(ROOT / "src/sea_nn"))
-    if parser.parse_args().numbers:
+    if "--numbers" in sys.argv:
         for place, code in numbers:
             print(f"{place:55} {code}")
         return

@@ -45,8 +45,8 @@ class Loan(torch.nn.Module):
 def table() -> tuple[torch.nn.Module, Columns]:
     names = ("age", "income", "years employed", "open loans", "missed payments", "savings")
     rows = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
-    names = (*names, "postcode", "dependants")
-    return Loan(), Columns(names, ("refused", "granted"), examples=rows)
+    about = (*names, "postcode", "dependants"), ("refused", "granted")
+    return Loan(), Columns(*about, examples=rows)
 
 
 class Beat(torch.nn.Module):
@@ -81,9 +81,8 @@ def make_results(folder: Path) -> Path:
 def serve(*arguments: str) -> Iterator[str]:
     """The address of an app."""
     with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         try:
-            found = map(re.compile(r"http://\S+").search, iter(process.stdout.readline, ""))
+            found = map(re.compile(r"http://\S+").search, process.stdout or ())
             yield next(m[0] for m in found if m)
         finally:
             process.terminate()

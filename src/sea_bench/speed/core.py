@@ -2,16 +2,14 @@
 
 import math
 from functools import partial
-from importlib import import_module
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
-from sea_bench.speed.timing import measure_peak, take_seconds
+from sea_bench.speed.timing import find_in_tests, measure_peak, take_seconds
 from sea_nn import DSF, SEAConfig, ensemble, maximize
-from sea_nn.errors import MissingExtraError
 from sea_nn.features import scale
 
 
@@ -26,13 +24,7 @@ def smooth_maps(count: int, m: int, side: int, seed: int = 0) -> Tensor:
 
 def time_network_form(maps: Tensor) -> float:
     """Fit and map of one input in the paper's form: every candidate through the whole network."""
-    try:
-        paper = import_module("tests.reference.paper")
-    except ImportError as error:
-        raise MissingExtraError(
-            "this compares with the slow form in tests/reference: in a checkout, PYTHONPATH=. sea "
-            "bench speed_core"
-        ) from error
+    paper = find_in_tests("reference.paper")
     net = paper.Network(maps.shape[1], start=None)
 
     def work() -> None:
@@ -115,9 +107,6 @@ def measure_memory() -> Table:
 @experiment("speed_core", "How fast is the paper's part?", "made here", n_inputs=1)
 def core(run: Run) -> Findings:
     """The learning of f and its map beside the paper's network form and other libraries' greedy."""
-    parts = []
+    run.tell("four tables", 0, 1)
     tables = (time_paper_form, time_full_resolution, time_greedy, measure_memory)
-    for number, table in enumerate(tables):
-        run.tell(table.__name__, number, len(tables))
-        parts.append(table())
-    return Findings(parts)
+    return Findings([table() for table in tables])

@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -20,27 +21,20 @@ from sea_nn.vision.shipped import load_sample
 ROUNDS, BUDGET, BATCH = 3, 64, 64
 
 
-def load_pictures(count: int) -> torch.Tensor:
-    """Shipped pictures of clothes, again with other brightness where there are too few."""
-    images = load_sample().images
-    turns = -(-count // len(images))
-    return torch.cat([images * (1 - 0.01 * k) for k in range(turns)])[:count]
-
-
 def time_rate(folder: Path, count: int) -> Table:
     """One process against a loop over ``SEA.explain``."""
-    x, loaded = load_pictures(count), load_model("fashion-cnn")
+    images, loaded = load_sample().images, load_model("fashion-cnn")
+    # Again with other brightness where there are too few.
+    x = torch.cat([images * (1 - 0.01 * k) for k in range(-(-count // len(images)))])[:count]
     sea = SEA(loaded.model, budget=BUDGET, output="logits")
+    how: dict[str, Any] = {"labels": loaded.labels, "batch_size": BATCH, "curve": False}
     loops, runs = [], []
     for turn in range(ROUNDS):
         started = time.process_time()
         kept = [sea.attribute(part) for part in x.split(BATCH)]
         loops.append(len(torch.cat(kept)) / (time.process_time() - started))
         started = time.process_time()
-        explain_dataset(
-            x, sea, folder / str(turn), labels=loaded.labels, curve=False, batch_size=BATCH,
-            quiet=True,
-        )  # fmt: skip
+        explain_dataset(x, sea, folder / str(turn), quiet=True, **how)
         runs.append(count / (time.process_time() - started))
     ratios = [mine / loop for mine, loop in zip(runs, loops, strict=True)]
     note = (

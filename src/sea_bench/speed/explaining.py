@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from sea_bench.experiments.asking import explain
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
+from sea_bench.experiments.maps import read_clock
 from sea_bench.speed.timing import crop_photographs, take_seconds
 from sea_bench.toxic_classifier import load_minilm
 from sea_nn.sea import SEA
@@ -31,11 +33,9 @@ class Timed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The model's own answer."""
-        started = time.perf_counter()
+        started = read_clock(x)
         logits: Tensor = self.model(x)
-        if x.is_cuda:
-            torch.cuda.synchronize()
-        Timed.seconds += time.perf_counter() - started
+        Timed.seconds += read_clock(x) - started
         Timed.inputs += len(x)
         return logits
 
@@ -103,8 +103,7 @@ def members(run: Run) -> Findings:
         sea = SEA(model, [method], output="logits")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ours = take_seconds(lambda sea=sea: sea.attribute(x, target), 1)  # type: ignore[misc]
-            other = take_seconds(call, 1)
+            ours, other = take_seconds(partial(sea.attribute, x, target), 1), take_seconds(call, 1)
         rows.append([name, f"{ours:.2f}", f"{other:.2f}", f"{other / ours:.2f}"])
     note = (
         f"Seconds for {run.count} photographs, EfficientNet-Lite0; ours includes the paper's map "
@@ -126,21 +125,13 @@ def text(run: Run) -> Findings:
     rows = []
     for number, absent in enumerate(("mask", "delete")):
         run.tell(absent, number, 2)
-        sea, asked = SEA.for_text(model, tokenizer, budget=128, absent=absent), [0]
-
-        def ask(sea: Any = sea, asked: list[int] = asked) -> None:
-            e = sea.explain([text], target=1)
-            asked[0] = sum(e.provenance.evaluations.values())
-
-        def passes(asked: list[int] = asked) -> None:
-            with torch.no_grad():
-                for _ in range(-(-asked[0] // 16)):
-                    model(**given)
-
-        with warnings.catch_warnings():
+        sea = SEA.for_text(model, tokenizer, budget=128, absent=absent)
+        with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            ours, bare = take_seconds(ask), take_seconds(passes)
-        rows.append([absent, str(asked[0]), f"{ours:.2f}", f"{bare:.2f}", f"{ours / bare:.2f}"])
+            ours = take_seconds(partial(sea.explain, [text], target=1))
+            asked = sum(sea.explain([text], target=1).provenance.evaluations.values())
+            bare = -(-asked // 16) * take_seconds(partial(model, **given))
+        rows.append([absent, str(asked), f"{ours:.2f}", f"{bare:.2f}", f"{ours / bare:.2f}"])
     note = (
         f"Seconds of `SEA.for_text(model, tokenizer, budget=128)` on a text of {N_WORDS} "
         "words, MiniLM-L6, beside as many passes of the bare model about the whole text in batches "

@@ -18,15 +18,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import sea_nn.datasets.run
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
+from sea_bench.speed.timing import find_in_tests
 from sea_nn.datasets.storage import list_committed, read_log
-from sea_nn.errors import MissingExtraError
 
 FORK = multiprocessing.get_context("fork")
 assert sea_nn.datasets.run  # imported here once, for all processes
@@ -47,17 +45,6 @@ Act = Callable[[Path, random.Random], tuple[bool, float]]
 """Runs a data set and breaks it: whether the fault came in time, and the share done by then."""
 
 
-def find_small() -> Any:
-    """The small run of the tests, whose results can be compared."""
-    try:
-        return import_module("tests.datasets.small")
-    except ImportError as error:
-        raise MissingExtraError(
-            "this breaks the small run of tests/datasets: in a checkout, PYTHONPATH=. sea bench "
-            "faults"
-        ) from error
-
-
 def start(out: Path, *options: str) -> BaseProcess:
     """Run the data set in a process of its own; forked, as this one never computes anything."""
     process = FORK.Process(target=_run, args=(out, *options))
@@ -70,15 +57,13 @@ def _run(out: Path, *options: str) -> None:
     os.dup2(said, 1)
     os.dup2(said, 2)
     sys.argv = ["small", str(out), "--count", str(COUNT), *options]
-    find_small().main()
+    find_in_tests("datasets.small").main()
 
 
-def wait(process: BaseProcess) -> int:
-    """Wait for a process; return its exit code."""
+def wait(process: BaseProcess) -> int | None:
+    """Wait for a process; return its exit code, None where it did not end."""
     process.join(TIMEOUT)
-    if process.exitcode is None:
-        process.kill()
-        raise RuntimeError(f"no end after {TIMEOUT} s")
+    process.kill()
     return process.exitcode
 
 
@@ -104,12 +89,6 @@ def wait_until(out: Path, shards: float, process: BaseProcess) -> bool:
 def count_done(out: Path) -> float:
     """The share of the shards that is there."""
     return len(list_committed(out)) / SHARDS
-
-
-def count_again(out: Path) -> int:
-    """How often a shard was begun beyond once."""
-    begun = [e["shard"] for e in read_log(out) if e.get("event") == "begin"]
-    return len(begun) - len(set(begun))
 
 
 def send_signal(number: int, out: Path, chance: random.Random) -> tuple[bool, float]:
@@ -205,21 +184,27 @@ FAULTS: dict[str, tuple[Act, str]] = {
 def strike(name: str, folder: Path, wanted: dict[str, str], run: Run) -> list[str]:
     """Do one kind of fault at many random points, each in a run of its own: a row of the table."""
     act, note = FAULTS[name]
-    chance, equal, struck = random.Random(name), 0, 0
-    done, again = list[float](), list[int]()
+    chance, small, found = random.Random(name), find_in_tests("datasets.small"), []
     for point in range(run.count):
         run.tell(name, point, run.count)
         out = folder / name.replace(" ", "_") / str(point) / "out"
         out.parent.mkdir(parents=True)
-        in_time, share = act(out, chance)
+        in_time, done = act(out, chance)
         finish(out)
-        struck += in_time
-        done.append(share)
-        equal += find_small().hash_results(out) == wanted and not list(out.rglob(".sea-*"))
-        again.append(count_again(out))
-    kept = f"{min(done):.0%} to {max(done):.0%}"
-    mean, most = f"{sum(again) / run.count:.1f}", str(max(again))
-    return [name, str(struck), kept, f"{equal} of {run.count}", mean, most, note]
+        same = small.hash_results(out) == wanted and not list(out.rglob(".sea-*"))
+        begun = [event["shard"] for event in read_log(out) if event.get("event") == "begin"]
+        found.append((in_time, done, same, len(begun) - len(set(begun))))
+    struck, done, equal, again = zip(*found, strict=True)
+    kept, mean = f"{min(done):.0%} to {max(done):.0%}", f"{sum(again) / run.count:.1f}"
+    return [
+        name,
+        str(sum(struck)),
+        kept,
+        f"{sum(equal)} of {run.count}",
+        mean,
+        str(max(again)),
+        note,
+    ]
 
 
 @experiment("faults", "What happens when a run is disturbed?", "made here", n_inputs=20, quick=2)
@@ -229,7 +214,7 @@ def faults(run: Run) -> Findings:
     Is anything lost, or done twice?
     """
     os.environ.update(ENVIRONMENT)
-    small, folder = find_small(), Path(tempfile.mkdtemp(prefix="sea-soak-"))
+    small, folder = find_in_tests("datasets.small"), Path(tempfile.mkdtemp(prefix="sea-soak-"))
     try:
         reference = folder / "undisturbed" / "out"
         reference.parent.mkdir()

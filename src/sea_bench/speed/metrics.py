@@ -1,5 +1,7 @@
 """``sea bench speed_metrics``: perturbation metrics beside a plain loop, on the same maps."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -53,10 +55,9 @@ def metrics(run: Run) -> Findings:
         ours, slow, gap = take_seconds(score) / len(x), "", ""
         if asked[0] in names[:2] and len(asked) == 1:
             insert, few = asked[0].startswith("insertion"), slice(0, LOOPED)
-            work = (model, x[few], target[few], maps[few], insert)
-            took = take_seconds(lambda w=work: loop_curve(*w), 1) / LOOPED  # type: ignore[misc]
-            slow = f"{took / ours:.1f}"
-            found = score(count=LOOPED)[asked[0]][:, 0] - loop_curve(*work).double().cpu()
+            loop = partial(loop_curve, model, x[few], target[few], maps[few], insert)
+            slow = f"{take_seconds(loop, 1) / LOOPED / ours:.1f}"
+            found = score(count=LOOPED)[asked[0]][:, 0] - loop().double().cpu()
             gap = f"{float(found.abs().max()):.1e}"
         label = asked[0] if len(asked) == 1 else "all of these in one call"
         rows.append([label, f"{ours * 1e3:.2f}", f"{ours / bare:.1f}", slow, gap])

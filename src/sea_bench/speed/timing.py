@@ -5,27 +5,38 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from importlib.resources import as_file, files
+from typing import Any
 
 import torch
-from PIL import Image, ImageOps
+from PIL import ImageOps
 from torch import Tensor
 
+from sea_nn.errors import MissingExtraError
 from sea_nn.vision.images import Preprocess, load_image
+
+
+def find_in_tests(name: str) -> Any:
+    """A module of the tests: the small run of data sets, or the paper's slow form."""
+    try:
+        return import_module(f"tests.{name}")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"this needs tests.{name}: in a checkout, PYTHONPATH=. sea bench …"
+        ) from error
 
 
 def take_seconds(work: Callable[[], object], repeats: int = 3, warm: bool = True) -> float:
     """Median wall time of ``work``, after one untimed run; waits for the GPU."""
     took = []
-    for number in range(repeats + warm):
+    for _ in range(repeats + warm):
         started = time.perf_counter()
         work()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         took.append(time.perf_counter() - started)
-        if warm and number == 0:
-            took.clear()
-    return sorted(took)[repeats // 2]
+    return sorted(took[warm:])[repeats // 2]
 
 
 def measure_peak(setup: str, code: str) -> float:
@@ -51,18 +62,11 @@ print(status("VmHWM") - before)
     return float(done.stdout)
 
 
-def load_photographs() -> list[Image.Image]:
-    """The two photographs that come with the library."""
-    pictures = []
-    for name in ("cat.jpg", "coffee.jpg"):
-        with as_file(files("sea_nn.vision") / "assets" / name) as path:
-            pictures.append(load_image(path))
-    return pictures
-
-
 def crop_photographs(preprocess: Preprocess, count: int) -> Tensor:
-    """Different crops of the two photographs as a model's inputs, [count, C, H, W]."""
-    pictures, draw, found = load_photographs(), random.Random(0), []
+    """Different crops of the library's two photographs as inputs of a model, [count, C, H, W]."""
+    with as_file(files("sea_nn.vision") / "assets") as folder:
+        pictures = [load_image(folder / name) for name in ("cat.jpg", "coffee.jpg")]
+    draw, found = random.Random(0), []
     for number in range(count):
         picture = pictures[number % len(pictures)]
         side = round(draw.uniform(0.5, 1.0) * min(picture.size))
