@@ -1,9 +1,9 @@
 """Classifiers: trained on small folders that the tests make, stored, and loaded again."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -26,7 +26,7 @@ from sea_bench.training import (
 )
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
-from tests.helpers.small_sets import make_lgg, make_tiny, save, write_table
+from tests.helpers.small_sets import make_lgg, make_scenes, make_tiny
 
 CPU, SCENES = torch.device("cpu"), PROBLEMS["scenes"]
 NETWORK = """
@@ -49,35 +49,13 @@ def write_network(folder: Path, seed: int = 0) -> str:
     return f"{path}:make"
 
 
-def tint(seed: int, colour: tuple[int, int, int], size: int) -> Image.Image:
-    pixels = np.random.default_rng(seed).integers(0, 60, (size, size, 3)) + np.array(colour)
-    return Image.fromarray(pixels.astype(np.uint8))
-
-
-def make_scenes(folder: Path) -> None:
-    """Red, green and blue scenes; white and black objects."""
-    scenes, objects = [], []
-    for side, count in (("train", 8), ("test", 4)):
-        for kind, colour in (("a", (180, 0, 0)), ("b", (0, 180, 0)), ("c", (0, 0, 180))):
-            for number in range(count):
-                file = f"scenes/{side}/{kind}{number}.png"
-                save(tint(number, colour, 60), folder / file)
-                scenes.append(f"{file},{side},{kind}")
-        for kind, shade in (("dark", 0), ("light", 255)):
-            file = f"objects/{side}/{kind}.png"
-            save(Image.new("RGBA", (30, 20), (shade, shade, shade, 255)), folder / file)
-            objects.append(f"{file},{side},{kind}")
-    write_table(folder / "scenes.csv", "file,split,scene", *scenes)
-    write_table(folder / "objects.csv", "file,split,object", *objects)
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with small data sets, and an empty cache."""
-    makers = (make_scenes, "objects_on_scenes"), (make_lgg, "lgg_tumor_masks")
-    for maker, name in (*makers, (make_tiny, "tiny_imagenet")):
+    scenes = partial(make_scenes, train=8, test=4), "objects_on_scenes"
+    for make, name in (scenes, (make_lgg, "lgg_tumor_masks"), (make_tiny, "tiny_imagenet")):
         (tmp_path / name).mkdir()
-        maker(tmp_path / name)
+        make(tmp_path / name)
     monkeypatch.setenv("SEA_NN_DATA", str(tmp_path))
     monkeypatch.setenv("SEA_NN_CACHE", str(tmp_path / "cache"))
     return tmp_path
@@ -150,7 +128,7 @@ def test_a_head_on_a_network_of_ones_own(folder, monkeypatch):
     (path,) = (folder / "cache").rglob("*.safetensors")
     with safe_open(path, "pt") as file:
         assert set(file.keys()) == {"weight", "bias"}  # the head alone
-    assert loaded.labels == ("a", "b", "c")
+    assert loaded.labels == ("forest", "sea", "street")
     assert loaded.preprocess.resize == (32, 32)  # the whole picture
     assert not loaded.model.training
     assert f"{card.accuracy:.1%} of 12 test pictures" in loaded.source

@@ -130,23 +130,17 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_remembered(finished, tmp_pat
     assert len(calls) == 7
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"metrics": ("gini", "deletion:mean")},
-        {"maps": (replace(TINY.maps[0], config=SEAConfig(epochs=6)), *TINY.maps[1:])},
-        {"maps": TINY.maps[:2]},
-    ],
-    ids=["metrics", "config", "maps"],
-)
-def test_a_changed_setting_does_not_use_what_is_remembered(finished, changed):
+def test_a_changed_setting_does_not_use_what_is_remembered(finished):
     folder, _ = finished
-    other = replace(TINY, name="other", **changed)
-    assert run(folder, other, count=2).n_reused == 0
-    assert run(folder, other, count=2).n_reused == 2
-    assert run(folder, other, count=2, seed=1).n_reused == 0
-    assert run(folder, replace(other, title="Another title"), count=2).n_reused == 2
-    assert run(folder, replace(other, version=2), count=2).n_reused == 0
+    config = replace(TINY.maps[0], config=SEAConfig(epochs=6))
+    changes = {"maps": TINY.maps[:2]}, {"maps": (config, *TINY.maps[1:])}
+    for changed in (*changes, {"metrics": ("gini", "deletion:mean")}):
+        other = replace(TINY, name="other", **changed)
+        assert run(folder, other, count=2).n_reused == 0
+        assert run(folder, other, count=2).n_reused == 2
+        assert run(folder, other, count=2, seed=1).n_reused == 0
+        assert run(folder, replace(other, title="Another title"), count=2).n_reused == 2
+        assert run(folder, replace(other, version=2), count=2).n_reused == 0
 
 
 def test_other_weights_change_the_key_and_a_damaged_file_is_measured_again(tmp_path):
@@ -224,11 +218,9 @@ def test_maps_and_scores_are_those_of_library_calls(finished):
 
 
 def test_boxes_serve_as_masks_if_they_are_neither_tiny_nor_everything(monkeypatch):
-    grey = partial(Image.new, "L", (28, 28), 90)
-    sides = (0, 2, 7, 14, 24, 28)
-    items = tuple(
-        Item(f"{side}", grey, 0, boxes=((0.0, 0.0, side, side),) if side else ()) for side in sides
-    )
+    grey, boxes = partial(Image.new, "L", (28, 28), 90), {0: ()}
+    boxes |= {side: ((0.0, 0.0, side, side),) for side in (2, 7, 14, 24, 28)}
+    items = tuple(Item(f"{side}", grey, 0, boxes=own) for side, own in boxes.items())
     monkeypatch.setattr(inputs_module, "load_images", lambda experiment: ImageSet(items, ("a",)))
     boxed = replace(TINY, mask="box", mask_share=(0.01, 0.5), correct=False)
     chosen = choose_inputs(boxed, 6)
@@ -257,11 +249,8 @@ def test_equal_sharpness_asks_a_map_for_its_order_alone():
     maps = torch.tensor([[5.0, 1.0, 3.0, 1.0]])
     like = torch.tensor([[0.1, 0.6, 0.0, 0.3]])
     x, masks = torch.zeros(1, 1, 2, 2), torch.tensor([[[True, False], [False, False]]])
-    given = {
-        "SEA": like.view(1, 2, 2),
-        "steep": maps.view(1, 2, 2) ** 9,
-        "flat": maps.view(1, 2, 2),
-    }
+    given = {"SEA": like, "steep": maps**9, "flat": maps}
+    given = {name: map_.view(1, 2, 2) for name, map_ in given.items()}
     names = ("relevance_mass", "mass_equal_sharpness")
     found = score_maps(None, x, None, given, [find_metric(n) for n in names], masks=masks)
     assert found.mean(names[0])["steep"] > found.mean(names[0])["flat"]

@@ -11,8 +11,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from sea_bench import data
 from sea_bench.data.fashion import FASHION, load_fashion, read_idx
 from sea_nn.errors import InputError
+from sea_nn.model.outputs import predict
 from sea_nn.vision.folders import find_data
 from sea_nn.vision.shipped import CLASSES, load_cnn, load_sample
 
@@ -30,8 +32,9 @@ def encode_idx(array):
 
 def write_split(folder, images, labels):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(encode_idx(images), mtime=0))
-    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(encode_idx(labels), mtime=0))
+    for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+        path = folder / f"t10k-{name}-ubyte.gz"
+        path.write_bytes(gzip.compress(encode_idx(array), mtime=0))
 
 
 @pytest.fixture
@@ -66,9 +69,7 @@ def test_read_idx_refuses_damaged_files(tmp_path, content):
         read_idx(path)
 
 
-def test_load_fashion_prefers_the_given_folder_then_the_data_variable(
-    tmp_path, images, monkeypatch
-):
+def test_the_given_folder_comes_before_the_data_variable(tmp_path, images, monkeypatch):
     labels = np.arange(5, dtype=np.uint8)
     write_split(tmp_path / "given", images, labels)
     write_split(tmp_path / "data" / "fashion_mnist", 255 - images, labels)
@@ -76,11 +77,7 @@ def test_load_fashion_prefers_the_given_folder_then_the_data_variable(
     assert np.array_equal(load_fashion("test", tmp_path / "given")[0], images)
     found, found_labels = load_fashion("test")
     assert np.array_equal(found, 255 - images)
-    assert found_labels.dtype == np.int64
-    assert found_labels.tolist() == [0, 1, 2, 3, 4]
-
-
-def test_load_fashion_tells_what_is_wrong(tmp_path, images):
+    assert (found_labels.dtype, found_labels.tolist()) == (np.int64, [0, 1, 2, 3, 4])
     with pytest.raises(InputError, match="apt install dataset-fashion-mnist"):
         load_fashion("train", tmp_path)
     write_split(tmp_path, images, np.zeros(4, np.uint8))
@@ -101,8 +98,11 @@ def test_the_shipped_sample_and_the_shipped_cnn():
 
 
 @needs_fashion
-def test_sample_is_the_first_twenty_test_images_of_each_class():
+def test_items_are_the_arrays_and_the_sample_is_the_first_twenty_of_each_class():
     images, labels = load_fashion("test")
+    loaded = data.load("fashion")
+    assert loaded.labels.numpy().tolist() == labels.tolist()
+    assert np.array_equal(np.asarray(loaded[7].read()), images[7])
     first = np.concatenate([np.flatnonzero(labels == k)[:20] for k in range(10)])
     sample = load_sample()
     assert np.array_equal((sample.images[:, 0] * 255).round().numpy(), images[first])
@@ -112,11 +112,8 @@ def test_sample_is_the_first_twenty_test_images_of_each_class():
 @needs_fashion
 def test_cnn_has_the_accuracy_that_its_file_claims():
     images, labels = load_fashion("test")
-    cnn = load_cnn()
-    with torch.no_grad():
-        chunks = torch.split(torch.from_numpy(images).unsqueeze(1), 500)
-        logits = torch.cat([cnn(chunk / 255) for chunk in chunks])
-    accuracy = (logits.argmax(1).numpy() == labels).mean()
+    said = predict(load_cnn(), torch.from_numpy(images).unsqueeze(1) / 255, 500)
+    accuracy = (said.argmax(1).numpy() == labels).mean()
     with safe_open(ASSETS / "fashion_cnn.safetensors", "pt") as file:
         claimed = float(file.metadata()["test_accuracy"])
     # Kernels differ between machines: an image on the border of two classes may change sides.

@@ -1,5 +1,7 @@
 """The experiments about the function learned from answers, and the methods it is compared with."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -48,8 +50,7 @@ def test_greedy_regions_draws_its_order():
     inputs = choose_inputs(experiment, 1)
     batch = inputs.read(range(1))
     drawn = greedy_regions(inputs.loaded.model, batch.x, batch.target)
-    assert drawn.shape == (1, 1, 28, 28)
-    assert len(drawn.unique()) == 64
+    assert (drawn.shape, len(drawn.unique())) == ((1, 1, 28, 28), 64)
     found = Explainer(experiment, inputs).explain(batch.x, batch.target)["g"]
     assert torch.equal(found.flatten().argsort(stable=True), drawn.flatten().argsort(stable=True))
 
@@ -175,16 +176,12 @@ def test_a_second_copy_adds_nothing_to_a_model_that_needs_one(monkeypatch):
     )
     inputs = Inputs(loaded, items, (1, 1))
     explainer = Explainer(experiment, inputs)
-    monkeypatch.setattr(Explainer, "spend", spend_without_convolutions)
+    # The members of a budget need convolutions, which this model has none of.
+    sea = partial(SEA, loaded.model, ("saliency", "input_x_gradient"))
+    monkeypatch.setattr(Explainer, "spend", lambda _, b, *given: sea(budget=b).explain(*given))
     scores = measure(explainer, inputs.read(range(2)))
     share = scores.mean("second_over_first")
     assert share[MODEL] == pytest.approx(0, abs=1e-3)
     assert share["f of SEA"] < 0.8  # a sum would say 1
     assert share["random"] > 0.9
     assert scores.mean("off_by")[MODEL] == 0
-
-
-def spend_without_convolutions(self, budget, x, target):
-    """The members of a budget need convolutions, which this model has none of."""
-    sea = SEA(self.inputs.loaded.model, ("saliency", "input_x_gradient"), budget=budget)
-    return sea.explain(x, target)

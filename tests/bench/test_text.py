@@ -91,7 +91,7 @@ def test_the_study_writes_its_page_from_data_and_a_classifier(tmp_path, monkeypa
     classifier.classifier.bias.data[1] += 9  # calls everything toxic
     classifier.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
-    known = {"n": 1, "accuracy": 1.0, "recall_toxic": 1.0, "recall_neutral": 1.0}
+    known = {"n": 1, "accuracy": 1.0}
     (folder / "card.json").write_text(json.dumps({"n_train": 0, "dev": known, "machine": "CPU"}))
     data = tmp_path / "data" / "toxic_spans"
     data.mkdir(parents=True)

@@ -113,13 +113,17 @@ def make_attention(folder: Path) -> None:
     np.savez(folder / "maps" / "img10.npz", humanPC=shared, **maps)
 
 
-def make_scenes(folder: Path) -> None:
+def make_scenes(folder: Path, train: int = 1, test: int = 1) -> None:
+    """So many scenes of each kind: one is red, one green, one blue."""
     scenes, objects = [], []
-    for side in ("train", "test"):
-        for number, kind in enumerate(("forest", "sea", "street")):
-            file = f"scenes/{side}/{kind}/{number}.png"
-            save(noise(number + len(side), (150, 150)), folder / file)
-            scenes.append(f"{file},{side},{kind}")
+    for side, count in (("train", train), ("test", test)):
+        for channel, kind in enumerate(("forest", "sea", "street")):
+            for number in range(count):
+                file = f"scenes/{side}/{kind}/{number}.png"
+                pixels = np.asarray(noise(number + len(side), (150, 150))) // 4
+                pixels[..., channel] += 120
+                save(Image.fromarray(pixels), folder / file)
+                scenes.append(f"{file},{side},{kind}")
         for number, kind in enumerate(("bird", "cat")):
             file = f"objects/{side}/{kind}/{kind}{number}.png"
             cutout = Image.new("RGBA", (96, 50))
