@@ -8,7 +8,6 @@ from importlib.resources import as_file, files
 
 import torch
 from safetensors.torch import load_file
-from torch import nn
 
 from sea_nn.extras import import_extra
 from sea_nn.vision.images import Preprocess
@@ -29,17 +28,11 @@ SHAPE = {
 }
 
 
-def build_vit() -> nn.Module:
-    """The network without its weights: images [N, 1, 28, 28] in [0, 1] to logits."""
-    transformers = import_extra("transformers", "this model")
-    model: nn.Module = transformers.ViTForImageClassification(transformers.ViTConfig(**SHAPE))
-    return model.eval()
-
-
 def load_vit(device: str | torch.device = "cpu") -> LoadedModel:
-    """The trained network."""
+    """The trained network: images [N, 1, 28, 28] in [0, 1] to logits."""
+    transformers = import_extra("transformers", "this model")
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn, and then replaced
-        model = build_vit()
+        model = transformers.ViTForImageClassification(transformers.ViTConfig(**SHAPE))
     with as_file(files("sea_bench") / "assets" / WEIGHTS) as path:
         model.load_state_dict({name: part.float() for name, part in load_file(path).items()})
     return LoadedModel(

@@ -55,8 +55,7 @@ def encode(rows: list[dict[str, str]], label: str) -> tuple[Tensor, Tensor]:
         try:
             columns.append([float(value) for value in values])
         except ValueError:
-            for category in sorted(set(values)):
-                columns.append([float(value == category) for value in values])
+            columns += [[float(v == category) for v in values] for category in sorted(set(values))]
     return torch.tensor(columns).T.contiguous(), torch.tensor([int(row[label]) for row in rows])
 
 
@@ -81,12 +80,9 @@ def load_series(name: str) -> SeriesSet:
         else:
             rows = torch.as_tensor(np.loadtxt(base / f"UCR/GunPoint/GunPoint_{split}.txt"))
             parts.append((rows[:, None, 1:].float(), [f"{int(row)}" for row in rows[:, 0]]))
-    (train, named), (test, named_test) = parts
-    classes = sorted(set(named))
-    labels, test_labels = (
-        torch.tensor([classes.index(one) for one in own]) for own in (named, named_test)
-    )
-    return SeriesSet(train, labels, test, test_labels, len(classes))
+    classes = sorted(set(parts[0][1]))
+    both = [(x, torch.tensor([classes.index(one) for one in own])) for x, own in parts]
+    return SeriesSet(*both[0], *both[1], len(classes))
 
 
 def _read_arff(path: Path) -> tuple[Tensor, list[str]]:

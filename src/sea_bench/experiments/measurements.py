@@ -8,6 +8,7 @@ adds after the first; ``lipschitz`` how steep the paper's function is [M11].
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,18 +92,17 @@ def measure_time(explainer: Explainer, batch: Batch) -> Rows:
 
 def _time(one: Map, explainer: Explainer, batch: Batch, rows: slice) -> float:
     x, target = batch.x[rows], batch.target[rows]
-    found = explainer.compute_members(x, target, one.members) if one.how == "sea_step" else None
+    members = partial(explainer.compute_members, x, target, one.members)
+    found = members() if one.how == "sea_step" else None
     started = read_clock(x)
     if one.how in WISHES:
         explainer.spend(one.budget, x, target)
     elif not one.members:
         random_map((len(x), *x.shape[2:]), explainer.seed, batch.number, x.device)
+    elif one.how == "member":
+        members().to_heatmaps()
     else:
-        found = found or explainer.compute_members(x, target, one.members)
-        if one.how == "member":
-            found.to_heatmaps()
-        else:
-            merge(one, found)
+        merge(one, found or members())
     return read_clock(x) - started
 
 
@@ -202,10 +202,9 @@ def measure_copies(explainer: Explainer, batch: Batch) -> Rows:
     score = make_score(explainer.inputs.loaded.model, x, target, features, fills)
     truth = _compare_copies(to_log_odds(score(sets)))
     rows = {MODEL: truth}
-    for one in explainer.experiment.maps:
-        if one.how == "budget":
-            found = explainer.spend(one.budget, x, target).predict(features.expand(sets))
-            rows[f"f of {one.label}"] = _compare_copies(to_log_odds(found))
+    for one in (own for own in explainer.experiment.maps if own.how == "budget"):
+        found = explainer.spend(one.budget, x, target).predict(features.expand(sets))
+        rows[f"f of {one.label}"] = _compare_copies(to_log_odds(found))
     maps = explainer.explain(x, target)
     maps[RANDOM] = random_map((len(x), *x.shape[2:]), explainer.seed, batch.number, x.device)
     for label, map_ in maps.items():
@@ -229,8 +228,7 @@ def _compare_copies(answers: Tensor) -> Tensor:
 
 def _find_copies(explainer: Explainer, batch: Batch, features: Features) -> Tensor:
     """The cells of the two copies, bool [N, 2, n]; at least one each."""
-    inputs = explainer.inputs
-    found = []
+    inputs, found = explainer.inputs, []
     for item in inputs.items[batch.number : batch.number + len(batch)]:
         views = [item.view(inputs.loaded.preprocess, kind).mask for kind in ("first", "second")]
         masks = torch.stack([view for view in views if view is not None]).to(batch.x.device)

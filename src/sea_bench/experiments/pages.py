@@ -4,6 +4,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +145,9 @@ def _tabulate_scores(part: Compared, names: Sequence[str]) -> list[str]:
 
 def _find_best(scores: Scores, name: str, without: Sequence[str]) -> str | None:
     """The method with the best mean, some of them aside; None where there is no value."""
-    try:
+    with suppress(InputError):
         return scores.best(name, without)
-    except InputError:
-        return None
+    return None
 
 
 def _rank_ours(part: Compared) -> list[str]:

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -91,26 +92,22 @@ def count_done(out: Path) -> float:
     return len(list_committed(out)) / SHARDS
 
 
-def send_signal(number: int, out: Path, chance: random.Random) -> tuple[bool, float]:
-    """Send a signal to the process at a random moment."""
-    process = start(out, "--slow", "0.005")
-    struck = wait_until(out, chance.uniform(0, SHARDS - 1), process)
-    done = count_done(out)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid or 0, number)
-    wait(process)
-    return struck, done
+def send_signal(
+    number: int, out: Path, chance: random.Random, workers: bool = False
+) -> tuple[bool, float]:
+    """Send a signal at a random moment: to the process, or to one of its two Ray workers.
 
-
-def kill_worker(out: Path, chance: random.Random) -> tuple[bool, float]:
-    """Kill one of two Ray workers, processes that have begun a shard."""
-    process = start(out, "--workers", "2", "--slow", "0.03")
-    struck = wait_until(out, chance.uniform(1, SHARDS - 2), process)
-    done = count_done(out)
-    begun = [int(path.stem.rpartition("-")[2]) for path in (out / "log").glob("*.jsonl")]
+    Workers are processes that have begun a shard.
+    """
+    options = ("--workers", "2", "--slow", "0.03") if workers else ("--slow", "0.005")
+    process = start(out, *options)
+    struck = wait_until(out, chance.uniform(workers, SHARDS - 1 - workers), process)
+    done, logs = count_done(out), (out / "log").glob("*.jsonl")
+    begun = [int(path.stem.rpartition("-")[2]) for path in logs] if workers else [process.pid]
     with contextlib.suppress(ProcessLookupError):
-        os.kill(chance.choice([pid for pid in begun if Path(f"/proc/{pid}").exists()]), 9)
-    return wait(process) == 0 and struck, done
+        os.kill(chance.choice([k for k in begun if k and Path(f"/proc/{k}").exists()]), number)
+    ended = wait(process)
+    return struck and (ended == 0 or not workers), done
 
 
 def fill_disk(out: Path, chance: random.Random) -> tuple[bool, float]:
@@ -133,8 +130,7 @@ def lose_power(out: Path, chance: random.Random) -> tuple[bool, float]:
 def run_victim(out: Path, step: int) -> None:
     """Count syncs and renames; at one of them, lose what is not on the disk, and end."""
     real_sync, real_replace = os.fsync, Path.replace
-    chance, seen = random.Random(step), 0
-    last: list[tuple[Path, Path]] = []
+    chance, steps, last = random.Random(step), count(1), list[tuple[Path, Path]]()
 
     def lose(path: Path | None) -> None:
         if path is not None and path.exists():
@@ -143,9 +139,7 @@ def run_victim(out: Path, step: int) -> None:
         os._exit(99)
 
     def sync(place: int) -> None:
-        nonlocal seen
-        seen += 1
-        if seen == step:
+        if next(steps) == step:
             path = Path(os.readlink(f"/proc/self/fd/{place}"))
             if path.is_dir() and last and chance.random() < 0.5:  # the rename was not on the disk
                 draft, target = last[-1]
@@ -154,9 +148,7 @@ def run_victim(out: Path, step: int) -> None:
         real_sync(place)
 
     def replace(self: Path, target: Path) -> Path:
-        nonlocal seen
-        seen += 1
-        if seen == step:
+        if next(steps) == step:
             lose(None)
         last.append((self, Path(target)))
         return real_replace(self, target)
@@ -165,6 +157,7 @@ def run_victim(out: Path, step: int) -> None:
     _run(out)
 
 
+kill_worker = partial(send_signal, signal.SIGKILL, workers=True)
 NOTE = (
     f"A small network explains {COUNT} inputs in {SHARDS} shards, batches of 2. Each fault strikes "
     "at a random moment of the run (power loss: at a random sync or rename), and the same command "
@@ -192,19 +185,12 @@ def strike(name: str, folder: Path, wanted: dict[str, str], run: Run) -> list[st
         in_time, done = act(out, chance)
         finish(out)
         same = small.hash_results(out) == wanted and not list(out.rglob(".sea-*"))
-        begun = [event["shard"] for event in read_log(out) if event.get("event") == "begin"]
-        found.append((in_time, done, same, len(begun) - len(set(begun))))
-    struck, done, equal, again = zip(*found, strict=True)
-    kept, mean = f"{min(done):.0%} to {max(done):.0%}", f"{sum(again) / run.count:.1f}"
-    return [
-        name,
-        str(sum(struck)),
-        kept,
-        f"{sum(equal)} of {run.count}",
-        mean,
-        str(max(again)),
-        note,
-    ]
+        shards = [event["shard"] for event in read_log(out) if event.get("event") == "begin"]
+        found.append((in_time, done, same, len(shards) - len(set(shards))))
+    struck, shares, equal, again = zip(*found, strict=True)
+    kept, all_same = f"{min(shares):.0%} to {max(shares):.0%}", f"{sum(equal)} of {run.count}"
+    begun = [f"{sum(again) / run.count:.1f}", str(max(again))]
+    return [name, str(sum(struck)), kept, all_same, *begun, note]
 
 
 @experiment("faults", "What happens when a run is disturbed?", "made here", n_inputs=20, quick=2)
