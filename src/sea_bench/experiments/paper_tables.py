@@ -2,19 +2,7 @@
 
 from typing import Any
 
-from sea_bench.experiments.comparison import (
-    AGGREGATES,
-    IG,
-    MEAN,
-    OTHERS,
-    SEA,
-    SG,
-    TABLE_1,
-    VG,
-    Comparison,
-    Map,
-    paper_sea,
-)
+from sea_bench.experiments import comparison as c
 from sea_nn.config import SEAConfig
 
 LAMBDAS = (1.0, 10.0, 100.0)
@@ -29,16 +17,16 @@ GRID_NOTE = (
 FASHION: dict[str, Any] = {"data": "fashion", "classifier": "fashion"}
 SAMPLE: dict[str, Any] = {"data": "fashion_sample", "classifier": "fashion"}
 
-TIME = Comparison(
+TIME = c.Comparison(
     "time",
     "Computation time, Fashion-MNIST",
     "What does each method cost, and what does SEA add to its members?",
     **SAMPLE,
     maps=(
-        SEA,
-        paper_sea("fmnist"),
-        Map("SEA (paper), its step alone", "sea_step", config=SEAConfig.paper("fmnist")),
-        *(VG, IG, SG, *AGGREGATES, *OTHERS),
+        c.SEA,
+        c.paper_sea("fmnist"),
+        c.Map("SEA (paper), its step alone", "sea_step", config=SEAConfig.paper("fmnist")),
+        *(c.VG, c.IG, c.SG, *c.AGGREGATES, *c.OTHERS),
     ),
     metrics=("seconds_single", "seconds_batched"),
     n_inputs=20,
@@ -51,17 +39,17 @@ TIME = Comparison(
         "alone'.",
     ),
 )
-LIPSCHITZ = Comparison(
+LIPSCHITZ = c.Comparison(
     "lipschitz",
     "How steep is the paper's function? Fashion-MNIST",
     "Lemma 1 bounds how much the learned function can change. Its exact constant is its slope at "
     "the empty set; the paper estimates it from random pairs of points.",
     **FASHION,
     maps=(
-        paper_sea("fmnist"),
-        Map("mirror descent", "sea", config=SEAConfig()),
-        Map("mirror descent, log(1+x)", "sea", config=SEAConfig(activation="log1p")),
-        Map("random", "sea_random", config=SEAConfig()),
+        c.paper_sea("fmnist"),
+        c.Map("mirror descent", "sea", config=SEAConfig()),
+        c.Map("mirror descent, log(1+x)", "sea", config=SEAConfig(activation="log1p")),
+        c.Map("random", "sea_random", config=SEAConfig()),
     ),
     metrics=("lipschitz", "lipschitz_sampled", "lipschitz_relative", "sampled_relative"),
     against="SEA (paper)",
@@ -77,18 +65,18 @@ LIPSCHITZ = Comparison(
         "them lie near the middle of the cube, so they never see the steep corner at 0.",
     ),
 )
-CLASS_MAPS = Comparison(
+CLASS_MAPS = c.Comparison(
     "class_maps",
     "Class-level maps: Trouser, Coat, Sneaker",
     "One map is learned for a class from 200 training inputs. How well does it explain test "
     "inputs of the class that it never saw?",
     **FASHION,
     maps=(
-        SEA,
-        Map("SEA of the class", "class_sea", config=SEAConfig()),
-        Map("Agg-Mean of the class", "class_mean"),
-        Map("SEA of another class", "other_class_sea", config=SEAConfig()),
-        MEAN,
+        c.SEA,
+        c.Map("SEA of the class", "class_sea", config=SEAConfig()),
+        c.Map("Agg-Mean of the class", "class_mean"),
+        c.Map("SEA of another class", "other_class_sea", config=SEAConfig()),
+        c.MEAN,
     ),
     metrics=("aupc_windows:black", "deletion:black", "insertion:black", "insertion:blur"),
     n_inputs=500,
@@ -96,19 +84,19 @@ CLASS_MAPS = Comparison(
     classes=("Trouser", "Coat", "Sneaker"),
     n_train=200,
 )
-TOP_K = Comparison(
+TOP_K = c.Comparison(
     "top_k",
     "The top k pixels: Sandal and Bag",
     "How far apart do the first pixels of each map lie?",
     **SAMPLE,
-    maps=(SEA, paper_sea("fmnist"), *TABLE_1),
+    maps=(c.SEA, c.paper_sea("fmnist"), *c.TABLE_1),
     metrics=("spacing@5", "spacing@7", "spacing@10"),
     n_inputs=40,
     classes=("Sandal", "Bag"),
     blocks=50,
     notes=("Distance alone is no merit: a random choice is the most spread of all.",),
 )
-WEIGHTS = Comparison(
+WEIGHTS = c.Comparison(
     "ablation_btd",
     "The weights of the two terms, brain tumours",
     "How much do λ1 (heatmaps) and λ2 (binarised heatmaps) matter to the paper's solver?",
@@ -116,23 +104,23 @@ WEIGHTS = Comparison(
     classifier="btd",
     correct=False,
     maps=(
-        SEA,
+        c.SEA,
         *(
-            Map(label, "sea", config=BTD.replace(heatmap_weight=a, margin_weight=b))
+            c.Map(label, "sea", config=BTD.replace(heatmap_weight=a, margin_weight=b))
             for label, (a, b) in CELLS.items()
         ),
-        MEAN,
+        c.MEAN,
     ),
     metrics=("aupc_pixels:black", "aupc_pixels:mean"),
     paper={"aupc_pixels:black": dict(zip(CELLS, ABLATION, strict=True))},
 )
-ROBUSTNESS = Comparison(
+ROBUSTNESS = c.Comparison(
     "robustness_cub",
     "Robustness to noise, birds",
     "How much of the top 5000 pixels stays when noise of ±0.02 of the pixel range is added?",
     data="cub20",
     classifier="cub20",
-    maps=(SEA, paper_sea("cub"), *TABLE_1),
+    maps=(c.SEA, c.paper_sea("cub"), *c.TABLE_1),
     metrics=("robustness",),
     kind="robustness",
     n_inputs=48,
@@ -141,14 +129,14 @@ ROBUSTNESS = Comparison(
     paper_data="all 200 classes of CUB, ResNet-18",
     notes=(GRID_NOTE, "The noise of SG's own samples depends on the input, so it changes too."),
 )
-INPUT_DEPENDENCE = Comparison(
+INPUT_DEPENDENCE = c.Comparison(
     "input_dependence",
     "Input dependence rate, objects pasted on scenes",
     "How often does an object that means nothing to a classifier of scenes get less attribution "
     "than the scene had there without it?",
     data="objects_on_scenes",
     classifier="scenes",
-    maps=(SEA, paper_sea("imagenet"), *TABLE_1),
+    maps=(c.SEA, c.paper_sea("imagenet"), *c.TABLE_1),
     metrics=("input_dependence",),
     kind="dependence",
     n_inputs=64,
@@ -158,13 +146,13 @@ INPUT_DEPENDENCE = Comparison(
     paper_data="100 images of BAM",
     notes=("This is not BAM: other scenes, other objects, another classifier.",),
 )
-HUMAN = Comparison(
+HUMAN = c.Comparison(
     "human",
     "Agreement with people",
     "Do the most relevant positions lie where people look?",
     data="human_attention",
     classifier="efficientnet-lite0",
-    maps=(SEA, paper_sea("imagenet"), *TABLE_1),
+    maps=(c.SEA, c.paper_sea("imagenet"), *c.TABLE_1),
     metrics=("jaccard",),
     n_inputs=25,
     blocks=25,

@@ -8,15 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sea_bench.data.rows import load_series
+from sea_bench.experiments import kinds
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
-from sea_bench.experiments.kinds import (
-    Problem,
-    Standardise,
-    compare_orders,
-    first_on,
-    order_by_methods,
-    train,
-)
 from sea_bench.experiments.rivals import rank
 from sea_nn.features import Features
 
@@ -25,17 +18,17 @@ LENGTH, MOTIF = 128, 16
 LOOKING_INSIDE = ("integrated_gradients", "saliency")
 
 
-def load_problem(name: str, limit: int, seed: int) -> Problem:
+def load_problem(name: str, limit: int, seed: int) -> kinds.Problem:
     """A small convolutional network trained on a real set; test series it gets right."""
     data = load_series(name)
     channels = data.train.shape[1]
 
     def build() -> nn.Module:
         first, second = (nn.Conv1d(n, 16, 7, padding=3) for n in (channels, 16))
-        head = (nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(64, data.n_classes))
-        return nn.Sequential(Standardise(data.train), first, nn.ReLU(), second, nn.ReLU(), *head)
+        head = (nn.ReLU(), nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(64, data.n_classes))
+        return nn.Sequential(kinds.Standardise(data.train), first, nn.ReLU(), second, *head)
 
-    net = train(build, {"input": data.train}, data.train_labels, seed, 40)
+    net = kinds.train(build, {"input": data.train}, data.train_labels, seed, 40)
     with torch.no_grad():
         right = net(data.test).argmax(1) == data.test_labels
     chosen = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(seed))
@@ -44,7 +37,7 @@ def load_problem(name: str, limit: int, seed: int) -> Problem:
     return _pose(name.replace("_", " "), net, x, target, data.train)
 
 
-def plant(kind: str, limit: int, seed: int) -> tuple[Problem, list[Tensor]]:
+def plant(kind: str, limit: int, seed: int) -> tuple[kinds.Problem, list[Tensor]]:
     """Two channels of noise with a motif in the first: twice, or once beside a distractor.
 
     The model looks for the motif anywhere (a matched filter and its maximum), so of two motifs
@@ -80,16 +73,16 @@ def plant(kind: str, limit: int, seed: int) -> tuple[Problem, list[Tensor]]:
     return p, places if kind == "twice" else places[:1]
 
 
-def _pose(name: str, model: Any, x: Tensor, target: Tensor, background: Tensor) -> Problem:
+def _pose(name: str, model: Any, x: Tensor, target: Tensor, background: Tensor) -> kinds.Problem:
     """Half of the background is for methods, the other half scores."""
     half, cells = len(background) // 2, Features.of(x).to_ask_about()
     given = (background[:half], cells, "logits", background[half:])
-    return Problem(name, model, x, target, *given)
+    return kinds.Problem(name, model, x, target, *given)
 
 
-def order_spans(p: Problem, seed: int) -> dict[str, Tensor]:
+def order_spans(p: kinds.Problem, seed: int) -> dict[str, Tensor]:
     """The orders of spans by all methods; SEA also with other ways of being absent."""
-    orders = order_by_methods(p, seed, LOOKING_INSIDE)
+    orders = kinds.order_by_methods(p, seed, LOOKING_INSIDE)
     for absent in ("blur", "interpolate", "mean"):
         e = p.spend(128, seed, background=False, absent=absent)
         orders[f"SEA, 128, {absent}"] = e.order
@@ -109,15 +102,15 @@ def series(run: Run) -> Findings:
     for name in ("motions", "gun_point"):
         run.tell(name, 0, 4)
         p = load_problem(name, run.count, run.seed)
-        parts.append(compare_orders(p, order_spans(p, run.seed), run.seed, draws=N_SCORING))
+        parts.append(kinds.compare_orders(p, order_spans(p, run.seed), run.seed, draws=N_SCORING))
     rows = []
     for kind in ("twice", "distractor"):
         run.tell(kind, 2, 4)
         p, places = plant(kind, run.count, run.seed)
         orders = order_spans(p, run.seed)
-        parts.append(compare_orders(p, orders, run.seed, draws=N_SCORING))
+        parts.append(kinds.compare_orders(p, orders, run.seed, draws=N_SCORING))
         motif = torch.stack([p.features.sum(place.double()) for place in places]).amax(0) > 0
-        rows += [[p.name, name, first_on(motif, order)] for name, order in orders.items()]
+        rows += [[p.name, name, kinds.first_on(motif, order)] for name, order in orders.items()]
     note = "Either of two motifs is enough for the model; a distractor does nothing."
     head = ["truth", "order by", "first span on a motif"]
     notes = [
