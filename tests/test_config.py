@@ -50,7 +50,7 @@ def test_presets_are_the_papers_numbers():
         ({"epochs": 2.5}, "whole number"),
         ({"epochs": -1}, ">= 0"),
         *(({"thresholds": t}, "count >= 1") for t in ((), (0,), (1.5,), (True,), ("5",))),
-        ({"grid": (28,)}, "rows, columns"),
+        ({"grid": (28,)}, "each axis"),
         ({"grid": (0, 3)}, "whole number"),
         *(
             ({"activation": name}, "'sqrt', 'log1p' or 'power:p'")

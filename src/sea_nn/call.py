@@ -23,6 +23,7 @@ from sea_nn.config import (
     SEAConfig,
     check_choice,
     check_config,
+    check_grid,
     check_number,
     check_seed,
     check_whole,
@@ -167,19 +168,11 @@ class Settings:
                 )
         if self.absent is not None:
             check_choice("absent", self.absent, ABSENT)
-        if self.grid is not None and (
-            isinstance(self.grid, str) or not isinstance(self.grid, Sequence)
-        ):
-            raise InputError(
-                f"grid is a number of cells for each axis, such as (8, 8); got {self.grid!r}"
-            )
-        for side in self.grid or ():
-            check_whole("each side of grid", side, 1)
         if self.seed is not Settings.seed:
             check_seed(self.seed)
         made: dict[str, Any] = {"methods": methods, "budget": budget}
         made["config"] = check_config(self.config) if budget is None else None
-        made["grid"] = None if self.grid is None else tuple(self.grid)
+        made["grid"] = None if self.grid is None else check_grid(self.grid)
         if self.output is not None and not isinstance(self.output, Output):
             made["output"] = Output(self.output)
         for name, value in made.items():

@@ -128,10 +128,7 @@ class SEAConfig:
                 f"(5, 0.1); got {self.thresholds!r}"
             )
         if self.grid is not None:
-            if not isinstance(self.grid, tuple) or len(self.grid) != 2:
-                raise InputError(f"grid is (rows, columns) or None; got {self.grid!r}")
-            for side in self.grid:
-                check_whole("each side of grid", side, 1)
+            check_grid(self.grid, axes=2)
         check_activation(self.activation)
         check_init(self.init)
 
@@ -219,6 +216,15 @@ def check_whole(name: str, value: object, least: int) -> None:
     """Refuse what is not a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} must be a whole number >= {least}; got {value!r}")
+
+
+def check_grid(grid: Any, axes: int | None = None) -> tuple[int, ...]:
+    """The numbers of cells along each axis of a map; of as many axes, if that is known."""
+    if not isinstance(grid, tuple | list) or (axes is not None and len(grid) != axes):
+        raise InputError(f"grid is a number of cells for each axis, such as (8, 8); got {grid!r}")
+    for side in grid:
+        check_whole("each side of grid", side, 1)
+    return tuple(grid)
 
 
 def check_init(init: Init) -> tuple[float, float]:
