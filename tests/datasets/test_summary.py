@@ -56,7 +56,7 @@ def cheated(tmp_path_factory):
 
 
 def test_a_planted_watermark_is_found_and_an_honest_class_is_not_accused(cheated):
-    by_name = {c.name: c for c in cheated.summary().classes}
+    by_name = {c.row["name"]: c for c in cheated.summary().classes}
     assert "bottom right" in [s.zone for s in by_name["<mark>"].shortcuts]
     assert by_name["<mark>"].shortcuts[0].share >= 0.9
     assert not by_name["blob"].shortcuts
@@ -66,13 +66,13 @@ def test_evidence_outside_given_masks_is_reported(cheated):
     mask = torch.zeros(SIDE, SIDE, dtype=torch.bool)
     mask[2:18, 2:18] = True
     masks = {str(i): mask for i in range(24)}
-    by_name = {c.name: c for c in cheated.summary(masks=masks).classes}
+    by_name = {c.row["name"]: c for c in cheated.summary(masks=masks).classes}
     assert "outside the mask" in [s.zone for s in by_name["<mark>"].shortcuts]
     assert "outside the mask" not in [s.zone for s in by_name["blob"].shortcuts]
 
 
 def test_class_maps_are_those_of_all_inputs_at_once(cheated):
-    found = next(c for c in cheated.summary().classes if c.name == "<mark>")
+    found = next(c for c in cheated.summary().classes if c.row["name"] == "<mark>")
     heat = torch.stack([one.members for one in cheated if one.row["target"] == 1])
     wanted = ensemble_class(heat, SEAConfig()).attribution[0]
     assert torch.allclose(found.class_map, wanted, atol=0.02 * float(wanted.max()))
@@ -92,8 +92,8 @@ def test_the_odd_one_out_is_the_outlier(tmp_path):
     sea = SEA(Sum(), ("input_x_gradient", "saliency"))
     run(tmp_path, x, sea, curve=False)
     (only,) = read_dataset(tmp_path).summary(n_examples=2).classes
-    assert only.outliers[0] == "5"
-    assert "5" not in only.prototypes
+    assert only.row["outliers"][0] == "5"
+    assert "5" not in only.row["prototypes"]
 
 
 def test_an_even_spread_is_no_shortcut_and_a_series_has_no_frame():

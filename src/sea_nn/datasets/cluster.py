@@ -43,7 +43,7 @@ class Plan:
     """Which worker does which shard: the first one that it holds, while it reads the second."""
 
     def __init__(self, tasks: Sequence[Task], n_workers: int) -> None:
-        self.queue, self.n_workers, self.left = deque(tasks), n_workers, len(tasks)
+        self.queue, self.n_workers = deque(tasks), n_workers
         self.held: dict[str, deque[Task]] = {}
         self.attempts = Counter[int]()
         self.losses = 0  # of workers, since the last commit
@@ -62,7 +62,6 @@ class Plan:
     def commit(self, worker: str) -> None:
         """A worker committed its shard."""
         self.held[worker].popleft()
-        self.left -= 1
         self.losses = 0
 
     def lose(self, worker: str) -> None:
@@ -73,7 +72,6 @@ class Plan:
             self.attempts[held[0].shard] += 1
             if self.attempts[held[0].shard] >= ATTEMPTS:
                 self.given_up.append(held.popleft().shard)
-                self.left -= 1
         self.queue.extendleft(reversed(held))
 
 
@@ -98,7 +96,7 @@ def run_on_ray(
             hire()
         seen = time.monotonic()  # when there were workers
         try:
-            while plan.left and running and (plan.held or not progress.signal):
+            while running and (plan.held or (plan.queue and not progress.signal)):
                 for future in ray.wait(list(running), timeout=1.0)[0]:
                     name, actor = running.pop(future)
                     try:

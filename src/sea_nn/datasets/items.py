@@ -108,6 +108,19 @@ class Reader:
     label_column: str | None = None
     own_names: Sequence[str] | None = None
 
+    def knows(self, name: Any) -> bool:
+        """Whether a name is that of a class of the model."""
+        return plain_name(str(name)) in map(plain_name, self.label_names or ())
+
+    def adapt(self, data: Any) -> Reader:
+        """This reader with a data set's own class names, if all of them are the model's."""
+        features: Any = getattr(data, "features", None)  # Hugging Face's; torchvision: ``classes``
+        key = find_column(features, self.label_column) if isinstance(features, dict) else None
+        names = getattr(features[key], "names", None) if key else getattr(data, "classes", None)
+        if isinstance(names, list | tuple) and names and all(map(self.knows, names)):
+            return replace(self, own_names=list(map(str, names)))
+        return self
+
     def __call__(self, entry: Any) -> Item:
         """Return the input and its label."""
         label: Any = None

@@ -257,8 +257,8 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                 raise
             raise OSError(
                 error.errno,
-                f"the disk is full; {before - redone + progress.counts['n_inputs']} of "
-                f"{manifest.count} inputs are kept. Make room and start the same command again",
+                "the disk is full; whole shards are kept. Make room and start the same command "
+                "again",
                 str(out),
             ) from error
     manifest.check_there(out)

@@ -26,16 +26,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import default_collate
 
 from sea_nn.datasets.fingerprint import fingerprint
-from sea_nn.datasets.items import (
-    Item,
-    ItemError,
-    Reader,
-    Source,
-    find_column,
-    find_digest,
-    hash_bytes,
-    plain_name,
-)
+from sea_nn.datasets.items import Item, ItemError, Reader, Source, find_digest, hash_bytes
 from sea_nn.datasets.storage import MANIFEST, OWN, THREADS
 from sea_nn.datasets.tables import TABLES, TENSORS, RowFile, to_text
 from sea_nn.errors import InputError, KindError
@@ -148,7 +139,6 @@ def _open_pictures(
             "pictures need a preprocess, from a Pillow image to the model's input: pass "
             "preprocess=load_model(...).preprocess, or your own function"
         )
-    known = {plain_name(n) for n in reader.label_names or ()}
     by_content = sum(map(_measure, paths)) <= MOST_HASHED
 
     def fetch(index: int) -> tuple[Any, str]:
@@ -167,8 +157,9 @@ def _open_pictures(
             file = io.BytesIO(content)
             file.name = to_text(path)  # for messages
             x = reader.to_tensor(load_image(file))
-        label = path.parent.name if plain_name(path.parent.name) in known else None
-        return Item(x, reader.find_label(label if labels is None else labels[index]))
+        label = path.parent.name if labels is None else labels[index]
+        named = labels is not None or reader.knows(label)
+        return Item(x, reader.find_label(label) if named else None)
 
     with ThreadPoolExecutor(THREADS) as team:
         digests = list(team.map(partial(find_digest, fetch), range(len(paths))))
@@ -212,7 +203,7 @@ def _open_table(path: Path, reader: Reader) -> Source:
     content = file.open()
     numbers = range(content.count)
     digests = [file.fetch(row)[1] for row in numbers]
-    if not content.is_paths:
+    if content.feature_names:
         ids = content.ids or [str(row) for row in numbers]
         names = content.feature_names
         return Source(str(path), ids, file.fetch, reader, digests, feature_names=names)
@@ -253,7 +244,7 @@ def _open_items(data: Any, reader: Reader, numbers: Sequence[int]) -> Source:
     """What is read by number; of a data set that is not in memory, 16 items tell of a change."""
     memory = isinstance(data, Tensor | list | tuple)
     name = "the data in memory" if memory else type(data).__name__
-    reader = replace(reader, own_names=_find_names(data, reader))
+    reader = reader.adapt(data)
     version = str(getattr(data, "_fingerprint", ""))  # of Hugging Face's data sets
     probes = {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}
     compared: Collection[int] = range(len(numbers)) if memory else () if version else probes
@@ -266,17 +257,6 @@ def _open_items(data: Any, reader: Reader, numbers: Sequence[int]) -> Source:
     ids = list(map(str, numbers))
     digests = [find_digest(fetch, i) if i in compared else version for i in range(len(ids))]
     return Source(name, ids, fetch, reader, digests)
-
-
-def _find_names(data: Any, reader: Reader) -> Sequence[str] | None:
-    """The data set's own class names, if all of them are the model's: then names decide."""
-    features: Any = getattr(data, "features", None)  # Hugging Face's; torchvision has ``classes``
-    key = find_column(features, reader.label_column) if isinstance(features, dict) else None
-    names = getattr(features[key], "names", None) if key else getattr(data, "classes", None)
-    known = {plain_name(name) for name in reader.label_names or ()}
-    if isinstance(names, list | tuple) and names and {plain_name(str(n)) for n in names} <= known:
-        return [str(n) for n in names]
-    return None
 
 
 def _take(loader: DataLoader[Any]) -> Sequence[int]:

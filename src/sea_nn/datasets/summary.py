@@ -61,16 +61,13 @@ class Shortcut:
 class ClassSummary:
     """What the explanations of one class say; maps are on the grid."""
 
-    number: int
-    name: str
-    row: Mapping[str, Any]  # of the table: means over the class's explained inputs
+    row: Mapping[str, Any]  # of the table: its name, and means over its explained inputs
     mean_map: Tensor  # of maps that each sum to 1
     class_map: Tensor  # the class-level SEA map; of fewer than five inputs the mean map
     disagreement: Tensor | None  # where members disagree, if the run kept their maps
     shortcuts: Sequence[Shortcut]  # places that carry evidence across inputs though objects move
-    prototypes: Sequence[str]  # ids of the inputs whose maps are nearest to the mean map
-    outliers: Sequence[str]  # ids of those furthest from it
-    pictures: Mapping[str, tuple[Tensor | None, Tensor]]  # their thumbnails and maps, by id
+    examples: Mapping[str, tuple[Tensor | None, Tensor]]  # by id: thumbnails and maps of
+    # prototypes, whose maps are nearest to the mean map, and of outliers, furthest from it
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ def summarize(
     classes = [
         _summarize_class(k, names.get(k, f"class {k}"), seen[k], view, n_examples) for k in seen
     ]
-    classes.sort(key=lambda c: (-c.row["inputs"], c.number))
+    classes.sort(key=lambda c: (-c.row["inputs"], c.row["class"]))
     return Summary(manifest.model_name, manifest.count, len(data), errors, classes)
 
 
@@ -162,26 +159,17 @@ def _summarize_class(
     spreads = [one.spread for one in seen if one.spread is not None]
     outside = [one.outside for one in seen if one.outside is not None]
     shortcuts = find_shortcuts(maps, outside, view)
-    prototypes, outliers = ([rows[i]["id"] for i in some] for some in (first, last))
     row: dict[str, Any] = {"class": number, "name": name, "inputs": len(seen)}
     for column, known in (("accuracy", "correct"), ("score", "score"), ("agreement", "agreement")):
         row[column] = _average(one[known] for one in rows)
     for column in ("keep", "remove"):  # with the top 10 % alone, and without them
         row[f"{column}_10"] = _average(one[column] and one[column][3] for one in rows)
     told = [f"{s.zone}: {s.times:.1f} times an even spread, in {s.share:.0%}" for s in shortcuts]
-    row |= {"shortcuts": "; ".join(told), "prototypes": prototypes, "outliers": outliers}
-    return ClassSummary(
-        number,
-        name,
-        row,
-        mean,
-        class_map,
-        torch.stack(spreads).sum(0) / len(seen) if spreads else None,
-        shortcuts,
-        prototypes,
-        outliers,
-        {rows[i]["id"]: (seen[i].picture, maps[i]) for i in first + last},
-    )
+    row["shortcuts"] = "; ".join(told)
+    row["prototypes"], row["outliers"] = ([rows[i]["id"] for i in some] for some in (first, last))
+    spread = torch.stack(spreads).sum(0) / len(seen) if spreads else None
+    examples = {rows[i]["id"]: (seen[i].picture, maps[i]) for i in first + last}
+    return ClassSummary(row, mean, class_map, spread, shortcuts, examples)
 
 
 def _average(values: Iterable[float | None]) -> float | None:
@@ -274,15 +262,15 @@ def describe_class(c: ClassSummary) -> dict[str, Any]:
     if c.disagreement is not None:
         maps["members disagree"] = c.disagreement
     panels = [describe_panel(title, _flatten(values)) for title, values in maps.items()]
-    for title, ids in (("prototype", c.prototypes), ("outlier", c.outliers)):
-        for id_ in ids:
-            panels.append(describe_example(f"{title}: {os.path.basename(id_)}", *c.pictures[id_]))
+    for kind in ("prototype", "outlier"):
+        for id_ in c.row[f"{kind}s"]:
+            panels.append(describe_example(f"{kind}: {os.path.basename(id_)}", *c.examples[id_]))
     said = [
         f"Likely shortcut: {s.zone} holds {s.times:.1f} times the evidence of an even spread; "
         f"in {s.share:.0%} of the inputs far more than its share."
         for s in c.shortcuts
     ]
-    return {"title": c.name, "note": " ".join(said), "panels": panels}
+    return {"title": c.row["name"], "note": " ".join(said), "panels": panels}
 
 
 def describe_example(title: str, thumbnail: Tensor | None, small: Tensor) -> dict[str, Any]:

@@ -38,8 +38,7 @@ class Content:
     count: int
     get: Callable[[int], tuple[Any, Any]]
     ids: Sequence[str] | None = None
-    feature_names: tuple[str, ...] = ()
-    is_paths: bool = False
+    feature_names: tuple[str, ...] = ()  # of a table; none if its inputs are paths
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,11 @@ def _read(path: Path, label_column: str | None, stamp: tuple[int, ...]) -> Conte
 
 
 def _read_table(path: Path, label_column: str | None) -> Content:
-    names, columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    if path.suffix.lower() == ".parquet":
+        read = import_arrow().parquet.ParquetFile(path).read()
+        names, columns = read.column_names, [column.to_pylist() for column in read.columns]
+    else:
+        names, columns = _read_csv(path)
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(f"{path} has more than one column {twice[0]!r}; give each its own name")
@@ -108,7 +111,7 @@ def _read_table(path: Path, label_column: str | None) -> Content:
     where = next((name for name in PATH_COLUMNS if name in table), None)
     if where is not None:
         texts = [str(value) for value in table[where]]
-        return Content(count, lambda row: (texts[row], labels[row]), ids, is_paths=True)
+        return Content(count, lambda row: (texts[row], labels[row]), ids)
     features = tuple(name for name in names if name not in (label, key))
     if not features:
         raise InputError(f"{path} has no columns of paths or features")
@@ -130,11 +133,6 @@ def _number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return math.nan  # refused for this row alone, as any NaN is
-
-
-def _read_parquet(path: Path) -> tuple[list[str], list[list[Any]]]:
-    table = import_arrow().parquet.ParquetFile(path).read()
-    return list(table.column_names), [column.to_pylist() for column in table.columns]
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
