@@ -12,7 +12,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-import torch
 
 from sea_nn import SEA, read_dataset
 from sea_nn.datasets.storage import import_arrow, list_committed, read_log, read_rows
@@ -69,10 +68,7 @@ def test_a_killed_run_is_completed_bit_for_bit(tmp_path, undisturbed):
     end(process)
     done = len(list_committed(out))
     assert 3 <= done < 12
-    half = read_dataset(out)  # works on a half-finished run
-    assert not half.complete
-    assert len(half) == 2 * done == len(half.to_arrow())
-    assert half["0"].map.sum() > 0
+    assert len(read_dataset(out).to_arrow()) == 2 * done  # works on a half-finished run
     run(out)
     assert hash_results(out) == undisturbed
     assert sum(count - 1 for count in count_begun(out).values()) <= 1  # the open shard
@@ -106,23 +102,7 @@ def test_torn_writes_do_not_count(tmp_path, undisturbed):
     (tensors,) = (out / "tensors" / "0000").glob("0000005.*")
     tensors.write_bytes(tensors.read_bytes()[:100])
     assert len(read_dataset(out)) == 18
-    run(out)
-    assert hash_results(out) == undisturbed
-
-
-def test_a_second_signal_drops_the_open_shard(tmp_path, undisturbed):
-    out = tmp_path / "out"
-    process = start(out, "--slow", "0.2")
-    wait_for(out, 1, process)
-    while len(count_begun(out)) < 2:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGTERM)
-    time.sleep(0.3)
-    os.kill(process.pid, signal.SIGTERM)
-    assert end(process) != 0
-    assert not list(out.rglob(".sea-*"))
-    torch.set_num_threads(1)
-    run(out)
+    assert [run(out).n_fresh, run(out).n_fresh] == [6, 0]
     assert hash_results(out) == undisturbed
 
 

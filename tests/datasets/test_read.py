@@ -87,6 +87,10 @@ def test_a_run_that_is_not_finished_can_be_read(out, tmp_path):
     with pytest.raises(InputError, match="not explained yet"):
         data["4"]
     assert data.summary().n_done == 5
+    for shard in (0, 2):
+        rows_path(half, shard).unlink()
+    with pytest.raises(InputError, match="nothing to summarize"):
+        read_dataset(half).summary()
 
 
 def test_what_is_no_run_or_of_another_version_is_refused(out, tmp_path):

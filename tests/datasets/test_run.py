@@ -11,7 +11,7 @@ from torch import nn
 
 from sea_nn import read_dataset
 from sea_nn.datasets.run import Outcome, explain_dataset
-from sea_nn.datasets.storage import BusyError, list_committed, lock, rows_path
+from sea_nn.datasets.storage import BusyError, list_committed, lock
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.function import SetFunction
 from sea_nn.sea import SEA
@@ -41,43 +41,23 @@ def test_every_input_gets_a_row_and_a_map(tmp_path):
         assert one.top.tolist() == wanted.order[i].tolist()
 
 
-def test_a_rerun_does_only_what_is_missing(tmp_path):
-    out = tmp_path / "out"
-    run(make_inputs(), out)
-    before = hash_results(out)
-    rows_path(out, 2).unlink()
-    rows_path(out, 4).unlink()
-    again = run(make_inputs(), out)
-    assert again.n_fresh == 8
-    assert hash_results(out) == before
-    assert run(make_inputs(), out).n_fresh == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"sea": SEA(Net().eval(), METHODS, seed=1)}, "seed"),
-        ({"sea": SEA(Net().eval(), ("saliency",))}, "members"),
-        ({"precision": "uint8"}, "precision"),
-        ({"shard_size": 8}, "shard_size"),
-        ({"target": 1}, "target"),
-    ],
-)
-def test_other_settings_are_refused_by_name(tmp_path, change, word):
-    run(make_inputs(6), tmp_path)
-    with pytest.raises(InputError, match=f"setting {word}"):
-        run(make_inputs(6), tmp_path, **change)
-
-
-def test_another_source_is_refused_and_the_difference_named(tmp_path):
+def test_other_settings_and_sources_are_refused_and_the_difference_named(tmp_path):
     x = make_inputs(6)
     run(x, tmp_path)
     changed = x.clone()
     changed[3, 0, 0, 0] += 1
-    with pytest.raises(InputError, match=r"source: 1 changed \(3\)"):
-        run(changed, tmp_path)
-    with pytest.raises(InputError, match=r"source: 2 missing \(4, 5\)"):
-        run(x[:4], tmp_path)
+    seeded, fewer = SEA(Net().eval(), METHODS, seed=1), SEA(Net().eval(), METHODS[:1])
+    for words, (source, sea, options) in {
+        "setting seed": (x, seeded, {}),
+        "setting members": (x, fewer, {}),
+        "setting precision": (x, None, {"precision": "uint8"}),
+        "setting shard_size": (x, None, {"shard_size": 8}),
+        "setting target": (x, None, {"target": 1}),
+        r"source: 1 changed \(3\)": (changed, None, {}),
+        r"source: 2 missing \(4, 5\)": (x[:4], None, {}),
+    }.items():
+        with pytest.raises(InputError, match=words):
+            run(source, tmp_path, sea, **options)
 
 
 def test_two_runs_at_once_on_one_folder_are_refused(tmp_path):

@@ -10,9 +10,7 @@ import torch
 from torch import nn
 
 from sea_nn import SEA, SEAConfig, ensemble_class, read_dataset
-from sea_nn.datasets.storage import rows_path
 from sea_nn.datasets.summary import find_shortcuts, write_pages
-from sea_nn.errors import InputError
 from tests.datasets.small import make_inputs, run
 from tests.helpers.browser import Browser
 
@@ -138,13 +136,6 @@ def test_members_with_constant_maps_do_not_warn(tmp_path):
     (only,) = read_dataset(tmp_path).summary().classes  # warnings are errors here
     assert read_dataset(tmp_path)["0"].row["checks"] == ["saliency: flat"]
     assert float(only.class_map.max()) > 0
-
-
-def test_nothing_finished_is_said(tmp_path):
-    run(tmp_path, make_inputs(2))
-    rows_path(tmp_path, 0).unlink()
-    with pytest.raises(InputError, match="nothing to summarize"):
-        read_dataset(tmp_path).summary()
 
 
 def test_the_page_loads_nothing_and_passes_axe(cheated, tmp_path, chromium, axe):

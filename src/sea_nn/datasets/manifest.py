@@ -24,6 +24,7 @@ from sea_nn.datasets.fingerprint import fingerprint
 from sea_nn.datasets.items import Source
 from sea_nn.datasets.storage import BLANK, MANIFEST, DamagedError
 from sea_nn.errors import InputError, SEAError
+from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.fields import VERSIONS
 from sea_nn.features import Kind, find_kind
 from sea_nn.sea import SEA
@@ -103,7 +104,8 @@ class Manifest:
     def write(self, out: Path) -> None:
         """Write it to its place in a run's folder."""
         facts = {"format": FORMAT, "version": VERSION, **asdict(self), "seal": BLANK}
-        storage.write_sealed(out / MANIFEST, json.dumps(facts, indent=2).encode())
+        with write_atomically(out / MANIFEST) as file:
+            file.write(storage.seal(json.dumps(facts, indent=2).encode()))
 
     @classmethod
     def read(cls, out: Path) -> Manifest:

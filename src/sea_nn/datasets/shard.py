@@ -205,13 +205,12 @@ def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
     nothing = ~e.attribution.flatten(1).any(1, keepdim=True)  # no feature is worth anything
     empty = torch.cat([flat, nothing.cpu()], 1).tolist()
     little = [False] * len(x) if e.function is None else (e.function.find_doubt() > MUCH).tolist()
-    agreement = e.mean_agreement().tolist() if len(e.methods) > 1 else [math.nan] * len(x)
     columns = {
         "label": labels,
         "target": e.target.tolist(),
         "score": e.score.tolist(),
         "predicted": (e.target if e.ranking is None else e.ranking.classes[:, 0]).tolist(),
-        "agreement": [None if math.isnan(a) else a for a in agreement],
+        "agreement": [None if math.isnan(a) else a for a in e.mean_agreement().tolist()],
         "predict_error": none if e.predict_error is None else e.predict_error.tolist(),
         "keep": kept,
         "remove": removed,

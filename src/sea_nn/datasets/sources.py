@@ -92,7 +92,7 @@ def _open_files(text: str, reader: Reader, out: Path | None) -> Source:
         raise InputError(f"{text} holds no pictures, tables or tensor files; known are {known}")
     if len(there) > 1:
         raise InputError(f"{text} holds {' and '.join(there)}; name one kind by a glob")
-    open_kind = _open_tensor_files if there == ["tensor files"] else _open_pictures
+    open_kind = _open_rows if there == ["tensor files"] else _open_pictures
     return open_kind(kinds[there[0]], text, reader, path if path.is_dir() else None)
 
 
@@ -199,45 +199,39 @@ def _measure(path: Path) -> int:
 
 def _open_table(path: Path, reader: Reader) -> Source:
     """A table of picture paths if it has such a column, of features otherwise."""
-    file = RowFile(path, reader.label_column)
-    content = file.open()
-    numbers = range(content.count)
-    digests = [file.fetch(row)[1] for row in numbers]
-    if content.feature_names:
-        ids = content.ids or [str(row) for row in numbers]
-        names = content.feature_names
-        return Source(str(path), ids, file.fetch, reader, digests, feature_names=names)
-    texts, labels = zip(*map(content.get, numbers), strict=True)
+    rows = _open_rows([path], str(path), reader, None)
+    if rows.feature_names:
+        return rows
+    texts, labels = zip(*(rows.fetch(row)[0] for row in range(len(rows))), strict=True)
     files = [path.parent / text for text in texts]  # an absolute one stays as it is
-    ids = content.ids or texts
-    pictures = _open_pictures(files, str(path), reader, None, labels, ids)
+    pictures = _open_pictures(files, rows.name, reader, None, labels, rows.ids)
 
     def fetch(index: int) -> tuple[Any, str]:
         stored, digest = pictures.fetch(index)
-        return stored, f"{digest} {file.fetch(index)[1]}"
+        return stored, f"{digest} {rows.fetch(index)[1]}"
 
-    both = [f"{a} {b}" for a, b in zip(pictures.digests, digests, strict=True)]
+    both = [f"{a} {b}" for a, b in zip(pictures.digests, rows.digests, strict=True)]
     return replace(pictures, fetch=fetch, digests=both)
 
 
-def _open_tensor_files(
-    paths: Sequence[Path], name: str, reader: Reader, base: Path | None
-) -> Source:
-    """Files of tensors: inputs under "x" (or the only entry), true classes under "label"."""
+def _open_rows(paths: Sequence[Path], name: str, reader: Reader, base: Path | None) -> Source:
+    """Files of many inputs each: tables, or tensors "x" with their true classes "label"."""
     by_content = sum(map(_measure, paths)) <= MOST_HASHED
     places, ids = list[tuple[RowFile, int]](), list[str]()
     for path in paths:
         file = RowFile(path, reader.label_column, by_content)
+        content = file.open()
         stem = to_text((path if base is None else path.relative_to(base)).with_suffix(""))
-        for row in range(file.open().count):
+        for row, id_ in enumerate(content.ids or map(str, range(content.count))):
             places.append((file, row))
-            ids.append(f"{stem}/{row}" if len(paths) > 1 else str(row))
+            ids.append(f"{stem}/{id_}" if len(paths) > 1 else id_)
 
     def fetch(index: int) -> tuple[Any, str]:
         file, row = places[index]
         return file.fetch(row)
 
-    return Source(name, ids, fetch, reader, [fetch(index)[1] for index in range(len(ids))])
+    digests = [fetch(index)[1] for index in range(len(ids))]
+    return Source(name, ids, fetch, reader, digests, feature_names=content.feature_names)
 
 
 def _open_items(data: Any, reader: Reader, numbers: Sequence[int]) -> Source:

@@ -6,8 +6,8 @@
     OUT/rows/0000/0000012.parquet     its rows; this file commits the shard, so it comes last
     OUT/log/*.jsonl                   who did what, when, and in how many seconds
 
-Every byte lies under a checksum: the manifest and the Parquet files hold their own (``seal``), rows
-hold that of the tensor file that they belong to, and each line of the log has one.
+Every byte lies under a checksum: the manifest, the Parquet files and each line of the log hold
+their own (``seal``), and rows hold that of the tensor file that they belong to.
 """
 
 from __future__ import annotations
@@ -80,12 +80,18 @@ def row_schema() -> Any:
     return pa.schema({**types, **many})
 
 
-def write_sealed(path: Path, content: bytes) -> None:
-    """Write a file that holds ``BLANK`` once, with its own checksum in that place."""
+def seal(content: bytes) -> bytes:
+    """A content that holds ``BLANK``, with its own checksum in that place."""
     start = content.rindex(BLANK.encode()) + len(MARK)
     digest = hashlib.sha256(content).hexdigest().encode()
-    with write_atomically(path) as file:
-        file.write(content[:start] + digest + content[start + DIGITS :])
+    return content[:start] + digest + content[start + DIGITS :]
+
+
+def is_sealed(content: bytes) -> bool:
+    """Whether every byte is what ``seal`` gave."""
+    start = content.rfind(MARK.encode()) + len(MARK)
+    blank = content[:start] + b"0" * DIGITS + content[start + DIGITS :]
+    return BLANK.encode() in blank and seal(blank) == content
 
 
 def read_checked(path: Path, digest: str = "") -> bytes:
@@ -95,14 +101,10 @@ def read_checked(path: Path, digest: str = "") -> bytes:
         DamagedError: there is none, or one of its bytes is not what was written.
     """
     try:
-        content = whole = path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise DamagedError(f"{path} cannot be read ({error.strerror}); {AGAIN}") from error
-    if not digest:
-        start = content.rfind(MARK.encode()) + len(MARK)
-        digest = content[start : start + DIGITS].decode("ascii", "replace")
-        whole = content[:start] + b"0" * DIGITS + content[start + DIGITS :]
-    if hashlib.sha256(whole).hexdigest() != digest:
+    if not (hashlib.sha256(content).hexdigest() == digest if digest else is_sealed(content)):
         raise DamagedError(f"{path} is damaged: it is not what was written; {AGAIN}")
     return content
 
@@ -115,7 +117,8 @@ def _write_parquet(path: Path, table: Any, facts: Mapping[str, Any]) -> None:
     ) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({KEY: json.dumps(dict(facts)), b"seal": BLANK})
-    write_sealed(path, file.getvalue())
+    with write_atomically(path) as place:
+        place.write(seal(file.getvalue()))
 
 
 def _read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -256,28 +259,20 @@ def read_inputs(out: Path) -> dict[str, list[Any]]:
 
 def log(out: Path, event: str, **facts: Any) -> None:
     """Append an event, with the time, to the file of this process."""
-    line = _seal_event({"time": time.time(), "event": event, **facts})
+    line = json.dumps({"time": time.time(), "event": event, **facts, "seal": BLANK})
     place = out / "log" / f"{platform.node()}-{os.getpid()}.jsonl"
     with suppress(OSError):  # a full disk is noticed where results are written
         place.parent.mkdir(exist_ok=True)
-        with place.open("a") as file:
-            file.write(f"{line}\n")
+        with place.open("ab") as file:
+            file.write(seal(line.encode()) + b"\n")
 
 
 def read_log(out: Path) -> Iterator[dict[str, Any]]:
     """All events of a run; a line that is not what was written is an event "damaged"."""
     for path in sorted((out / "log").glob("*.jsonl")):
-        for line in path.read_text("utf-8", "replace").removesuffix("\n").split("\n"):
-            event = {"event": "damaged", "file": str(path.relative_to(out))}
-            with suppress(ValueError, KeyError, TypeError):
-                found = json.loads(line)
-                del found["crc"]
-                event = found if _seal_event(found) == line else event
-            yield event
-
-
-def _seal_event(event: dict[str, Any]) -> str:
-    return json.dumps({**event, "crc": zlib.crc32(json.dumps(event).encode())})
+        damaged = {"event": "damaged", "file": str(path.relative_to(out))}
+        for line in path.read_bytes().removesuffix(b"\n").split(b"\n"):
+            yield json.loads(line) if is_sealed(line) else damaged
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class RowFile:
 
     path: Path
     label_column: str | None
-    by_content: bool = True
+    by_content: bool
 
     def open(self) -> Content:
         """Read the file, unless it was read before and is the same."""
@@ -111,7 +111,7 @@ def _read_table(path: Path, label_column: str | None) -> Content:
     where = next((name for name in PATH_COLUMNS if name in table), None)
     if where is not None:
         texts = [str(value) for value in table[where]]
-        return Content(count, lambda row: (texts[row], labels[row]), ids)
+        return Content(count, lambda row: (texts[row], labels[row]), ids or texts)
     features = tuple(name for name in names if name not in (label, key))
     if not features:
         raise InputError(f"{path} has no columns of paths or features")
