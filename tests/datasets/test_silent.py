@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import sys
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +61,16 @@ def test_every_name_of_a_rerun_is_compared(tmp_path):
             explain(source, tmp_path / "out", model, **options)
 
 
+class Act(torch.nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.act = act
+
+    def forward(self, x):
+        return self.act(x)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_code_is_told_apart_and_counters_are_not():
     def make(factor, seen):
         def apply(x):
@@ -74,6 +86,27 @@ def test_code_is_told_apart_and_counters_are_not():
     before = fingerprint_model(model)
     model(torch.rand(2, attack.WIDTH))
     assert fingerprint_model(model) == before
+    assert fingerprint_model(torch.compile(Linear())) == fingerprint_model(torch.compile(Linear()))
+    model.layer.register_full_backward_hook(lambda module, given, made: (2 * given[0],))
+    assert fingerprint_model(model) != before
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_code_of_scripts_and_of_modules_in_packages_is_told_apart(monkeypatch):
+    package, part = ModuleType("package"), ModuleType("package.part")
+    package.part, part.act = part, torch.relu
+    x, found = torch.rand(1, 3), set()
+    monkeypatch.setattr(sys.modules[__name__], "package", package, raising=False)
+
+    def act(x):
+        return package.part.act(x)  # as of a module that is imported
+
+    for made in (torch.relu, torch.tanh):
+        part.act = made
+        parts = (act, torch.jit.trace(made, x), torch.jit.trace(torch.nn.Sequential(Act(made)), x))
+        found |= {fingerprint(one) for one in parts}
+        assert fingerprint(torch.jit.trace(made, x)) in found
+    assert len(found) == 6
 
 
 def test_rows_name_the_members_that_explained_them(tmp_path):

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 PARTS = (*PLAIN, tuple, Tensor, property, staticmethod, classmethod)
 INTERNAL = frozenset(nn.Module().__dict__)
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def fingerprint_model(model: Callable[..., Any]) -> dict[str, str]:
@@ -107,9 +108,12 @@ def _list_function(function: types.FunctionType) -> Iterator[Any]:
     known |= {name: getattr(cell, "cell_contents", None) for name, cell in cells}
     for name in _find_assigned(code, "STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"):
         known.pop(name, None)
-    for found in known.values():
+    queue, entered = list(known.values()), set[str]()
+    for found in queue:
         if isinstance(found, types.ModuleType) and not _is_library(found.__name__):
-            yield from (getattr(found, own, None) for own in names)
+            if found.__name__ not in entered:
+                queue += [vars(found).get(own) for own in names]
+            entered.add(found.__name__)
         elif not _is_counter(found):
             yield found
 
@@ -133,11 +137,14 @@ def _list_class(cls: type) -> Iterator[Any]:
 def _list_module(module: nn.Module) -> Iterator[Any]:
     """Its class, what it holds but for what ``forward`` assigns, its hooks, its parts."""
     yield type(module)
-    state = _find_state(type(module))
-    for name, value in sorted(vars(module).items()):
-        if name not in INTERNAL and name not in state:
-            yield from (name, value)
-    yield from (list(module._forward_hooks.values()), list(module._forward_pre_hooks.values()))
+    if isinstance(module, torch.jit.ScriptModule):
+        yield getattr(module, "code", None)
+    elif "_orig_mod" not in module._modules:  # what a compiled module has besides is torch's
+        state = _find_state(type(module))
+        for name, value in sorted(vars(module).items()):
+            if name not in INTERNAL and name not in state:
+                yield from (name, value)
+    yield from (list(getattr(module, kind, {}).values()) for kind in HOOKS)
     yield from (dict(module.named_children()), module._parameters, module._buffers)
 
 
@@ -203,6 +210,7 @@ KINDS: tuple[tuple[Any, Callable[[Any], Iterable[Any]]], ...] = (
     (property, lambda made: (made.fget, made.fset)),
     (type, _list_class),
     (nn.Module, _list_module),
+    (torch.jit.ScriptFunction, lambda made: (made.code,)),
     (dict, lambda pairs: (part for pair in pairs.items() for part in pair)),
     ((list, tuple), iter),
     ((set, frozenset), lambda values: sorted(values, key=repr)),
