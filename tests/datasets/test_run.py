@@ -53,6 +53,7 @@ def test_other_settings_and_sources_are_refused_and_the_difference_named(tmp_pat
         "setting precision": (x, None, {"precision": "uint8"}),
         "setting shard_size": (x, None, {"shard_size": 8}),
         "setting target": (x, None, {"target": 1}),
+        "setting label_column": (x, None, {"label_column": "fine"}),
         r"source: 1 changed \(3\)": (changed, None, {}),
         r"source: 2 missing \(4, 5\)": (x[:4], None, {}),
     }.items():

@@ -109,6 +109,25 @@ def test_code_of_scripts_and_of_modules_in_packages_is_told_apart(monkeypatch):
     assert len(found) == 6
 
 
+def test_what_a_function_or_a_class_carries_is_told_apart():
+    def make(sign, scale):
+        class Net(torch.nn.Module):
+            facts = {"sign": sign}  # noqa: RUF012
+
+            def forward(self, x):
+                return x if self.facts["sign"] == "+" else -x
+
+        def act(x):
+            return x * act.scale
+
+        act.scale = scale
+        return fingerprint(Net()), fingerprint(act)
+
+    one, same, other = make("+", 1.0), make("+", 1.0), make("-", 2.0)
+    assert one == same
+    assert not set(one) & set(other)
+
+
 def test_rows_name_the_members_that_explained_them(tmp_path):
     class Picky(torch.nn.Module):
         def __init__(self):

@@ -143,6 +143,7 @@ def test_a_data_set_that_numbers_classes_otherwise_is_read_by_their_names():
     assert open_source(Fake(), Reader(PREPROCESS)).read(1).label == 1
     by_name = open_source(Fake(), Reader(PREPROCESS, ("cat", "emu", "dog")))
     assert [by_name.read(i).label for i in range(2)] == [2, 0]
+    assert by_name.digests != open_source(Fake(), Reader(PREPROCESS)).digests
     assert by_name.read(1).x.shape == (1, 8, 8)
 
 

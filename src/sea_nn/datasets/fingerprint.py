@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
-PARTS = (*PLAIN, tuple, Tensor, property, staticmethod, classmethod)
 INTERNAL = frozenset(nn.Module().__dict__)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -106,6 +105,7 @@ def _list_function(function: types.FunctionType) -> Iterator[Any]:
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
     known = {name: function.__globals__.get(name) for name in names}
     known |= {name: getattr(cell, "cell_contents", None) for name, cell in cells}
+    known |= vars(function)
     for name in _find_assigned(code, "STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"):
         known.pop(name, None)
     queue, entered = list(known.values()), set[str]()
@@ -129,8 +129,7 @@ def _list_class(cls: type) -> Iterator[Any]:
     yield cls.__name__
     for base in (base for base in cls.__mro__ if not _is_known(base)):
         for name, part in sorted(vars(base).items()):
-            plain = isinstance(part, PARTS) and not name.startswith("__")
-            if callable(part) or plain:
+            if callable(part) or not (name.startswith("__") or _is_counter(part)):
                 yield from (name, part)
 
 

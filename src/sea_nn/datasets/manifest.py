@@ -61,6 +61,7 @@ class Manifest:
     device: str  # "cpu" or "cuda"
     internal_batch_size: int | None  # the most evaluations in one pass; None: by memory
     labels: Sequence[str]  # the model's class names
+    label_column: str | None  # of the true class; None for a usual name
     shape: Sequence[int]  # of an input
     count: int  # of inputs
     source: str  # what the inputs are called

@@ -166,6 +166,7 @@ def explain_dataset(
         device=device,
         internal_batch_size=internal_batch_size,
         labels=tuple(map(str, labels or ())),
+        label_column=label_column,
         shape=shape,
         count=len(given),
         source=given.name,

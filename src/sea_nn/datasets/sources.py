@@ -239,14 +239,15 @@ def _open_items(data: Any, reader: Reader, numbers: Sequence[int]) -> Source:
     memory = isinstance(data, Tensor | list | tuple)
     name = "the data in memory" if memory else type(data).__name__
     reader = reader.adapt(data)
-    version = str(getattr(data, "_fingerprint", ""))  # of Hugging Face's data sets
+    version = getattr(data, "_fingerprint", "")  # of Hugging Face's data sets
+    version = version and fingerprint((version, reader.own_names))
     probes = {i * (len(numbers) - 1) // (N_PROBES - 1) for i in range(N_PROBES)}
     compared: Collection[int] = range(len(numbers)) if memory else () if version else probes
 
     def fetch(index: int) -> tuple[Any, str]:
         entry = data[numbers[index]]
         entry = copy.deepcopy(entry) if memory else entry  # it may be written to meanwhile
-        return entry, fingerprint(entry) if index in compared else ""
+        return entry, fingerprint((entry, reader.own_names)) if index in compared else ""
 
     ids = list(map(str, numbers))
     digests = [find_digest(fetch, i) if i in compared else version for i in range(len(ids))]
