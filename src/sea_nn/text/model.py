@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from sea_nn.errors import InputError, KindError, UnfitError
 from sea_nn.members.attention import RecordAttention
 from sea_nn.model.adapters import check_value
-from sea_nn.text.reading import Reading
+from sea_nn.text.reading import NOBODY, Reading
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 1 << 16}
 BATCH_NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 29}
@@ -133,8 +133,9 @@ class AskedText:
         Where no token at all would be left, as in models without special tokens, it is the token
         that texts start with, alone.
         """
-        left = torch.ones(len(self.reading), dtype=torch.bool) if left is None else left
-        row, kept = dict(self.reading.given), self.reading.keep(left)
+        row, owner = dict(self.reading.given), self.reading.owner
+        kept = torch.ones_like(owner, dtype=torch.bool) if left is None else left[owner]
+        kept = kept | (owner == NOBODY)
         if self.absent != "mask" and not bool(kept.any()):
             if self.start is None:
                 raise InputError(

@@ -56,10 +56,6 @@ class Reading:
         """The features' own text."""
         return [self.text[start:end] for start, end in self.spans]
 
-    def keep(self, left: Tensor) -> Tensor:
-        """Which tokens stay if only these features do: bool [n] -> [L]."""
-        return torch.cat([left, torch.ones(1, dtype=torch.bool)])[self.owner]
-
 
 def read_words(words: str | Sequence[str]) -> Reading:
     """A text, or its words, for a function of words: there are no tokens.
