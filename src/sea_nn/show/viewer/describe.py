@@ -61,7 +61,9 @@ def describe_entry(e: Explanation, i: int, group: int = 0) -> dict[str, Any]:
 
 def describe_group(e: Explanation, side: int = SIDE) -> dict[str, Any]:
     """What all inputs of one explanation share."""
-    n, tiles = e.order.shape[1], _count_tiles(e)
+    n, tiles = e.order.shape[1], (1, 1)
+    if e.view == "slices":  # rows and columns of the mosaic that a volume becomes
+        tiles = tile(np.zeros((min(MOST_SLICES, e.shape[0]), 1, 1))).shape
     return {
         "view": e.view,
         "noun": name_features_of(e),
@@ -139,7 +141,7 @@ def describe_panels(e: Explanation) -> list[dict[str, Any]]:
     picture = _describe_image(e, 0)
     panels: list[dict[str, Any]] = [] if picture is None else [{"title": "input", "image": picture}]
     for name, _, layer in _list_layers(e, 0)[:-1]:
-        small = to_array(layer) if len(e.shape) == 1 else _shrink(e, 0, layer[None], 128)[0]
+        small = layer if layer.ndim == 1 else _shrink(e, 0, layer[None], 128)[0]
         panels.append(describe_panel(name_method(name), small) | {"image": picture})
     return panels
 
@@ -147,12 +149,10 @@ def describe_panels(e: Explanation) -> list[dict[str, Any]]:
 def encode_maps(e: Explanation, i: int, side: int) -> Array:
     """The layers of input i as uint8 [k, h, w], the disagreement last."""
     layers = torch.stack([layer for _, _, layer in _list_layers(e, i)])
-    positions = _shrink(e, i, multiples_of_mean(layers[:-1]), side)
-    spread = _shrink(e, i, layers[-1:], side)
-    planes = np.concatenate(
-        [np.sqrt(np.clip(positions / LIMIT, 0, 1)), np.clip(spread / 0.5, 0, 1)]
-    )
-    return np.round(planes * 255).astype(np.uint8)
+    multiples, spread = multiples_of_mean(layers[:-1]) / LIMIT, layers[-1:] / 0.5
+    shares = _shrink(e, i, torch.cat([multiples, spread]), side).clip(0, 1)
+    shares[:-1] **= 0.5
+    return np.round(shares * 255).astype(np.uint8)
 
 
 def encode_image(image: Array, side: int = IMAGE_SIDE) -> str:
@@ -234,20 +234,13 @@ def _map_shape(e: Explanation, side: int) -> tuple[int, ...]:
     return max(1, round(height * shrink)), max(1, round(width * shrink))
 
 
-def _count_tiles(e: Explanation) -> tuple[int, int]:
-    """Rows and columns of the mosaic that a volume becomes."""
-    count = min(MOST_SLICES, e.shape[0]) if e.view == "slices" else 1
-    columns = math.ceil(math.sqrt(count))
-    return math.ceil(count / columns), columns
+def _lay_out(e: Explanation, i: int, values: Array) -> Array:
+    """Values of one input [*shape, ...] as a picture: of a volume, the mosaic of its slices."""
+    return tile(values[_pick(e, i)]) if e.view == "slices" else values
 
 
 def _pick(e: Explanation, i: int) -> list[int]:
     return pick_slices(e.attribution[i].reshape(e.shape), MOST_SLICES)
-
-
-def _lay_out(e: Explanation, i: int, values: Array) -> Array:
-    """Values of one input [*shape, ...] as a picture: of a volume, the mosaic of its slices."""
-    return tile(values[_pick(e, i)]) if e.view == "slices" else values
 
 
 def _describe_image(e: Explanation, i: int) -> str | None:
