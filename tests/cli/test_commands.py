@@ -28,6 +28,8 @@ def test_every_picture_gets_its_folder_and_all_one_report(sea, clothes, tmp_path
         assert explanation.labels == (label,)
         assert sum(explanation.evaluations.values()) <= 33  # the budget
         assert label in out
+        assert f"{name}: suffices: " in out
+        assert f"{name}: the model agrees most with " in out
     page = (tmp_path / "report.html").read_text()
     assert "Ankle boot (boot)" in page
     assert "Sandal (sandal)" in page
@@ -78,6 +80,7 @@ def test_json_is_one_document_whatever_a_model_prints(sea, clothes, tmp_path):
     assert [12 * f["row"] + f["column"] for f in found["top"]] == saved.top(3)[0].tolist()
     assert found["gains"]["for"] == pytest.approx(float(saved.sum_gains()[0]))
     assert found["agreement"] == pytest.approx(float(saved.mean_agreement()))
+    assert (found["top"][0]["interval"], found["trust"]) == (None, {})  # not without a budget
 
 
 def test_folders_globs_and_odd_names_are_understood(sea, clothes, tmp_path):

@@ -27,6 +27,7 @@ from sea_nn.explanation.assemble import name_class
 from sea_nn.explanation.atomic import draft_folder, find_target
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Provenance
+from sea_nn.explanation.summary import say_found
 from sea_nn.features import find_patches
 from sea_nn.members.run import Check
 from sea_nn.model.outputs import predict
@@ -41,6 +42,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 FULL = (errno.ENOSPC, errno.EDQUOT)
 N_GUESSES = 3
 N_LISTED = 20  # features that the JSON document lists
+N_SAID = 3  # inputs of which it is said what comes first
 MAP_SIDE = 672  # pixels that the longer side of a small map is enlarged to, about
 LITTLE, MUCH = 0.4, 4  # share of a picture, times of enlarging, from which on to say so
 Progress = Callable[[str, int, int], None]
@@ -323,6 +325,9 @@ class Outcome:
 
                 against = None if e.against is None else e.against[0]
                 say(print_words(e.texts[0], e.attribution[0], against))
+        for one, e in self.finished[:N_SAID]:
+            for line in say_found(e, 0):
+                say(f"{one.folder}: {line}")
         spent, seconds = self.evaluations, self.seconds
         parts = ", ".join(f"{'questions' if k == 'sea' else k} {n:,}" for k, n in spent.items())
         took = seconds.get("total", sum(seconds.values()))
@@ -402,7 +407,9 @@ class Outcome:
         o, folder = self.subject.o, self.subject.o.output / one.folder
         agreement = float(e.mean_agreement()[0])
         count = N_LISTED if o.n_top is None else e.count(o.n_top)
-        listed = zip(e.order[0, :count].tolist(), e.gains[0, :count].tolist(), strict=True)
+        between = (None,) * count if e.gain_intervals is None else e.gain_intervals[0].tolist()
+        listed = zip(e.order[0, :count].tolist(), e.gains[0].tolist(), between, strict=False)
+        wishes = {} if e.asked is None else {"suffices": e.asked.keep, "needed": e.asked.remove}
         above, below = (float(side[0]) for side in e.sum_gains())
 
         def place(k: int) -> dict[str, Any]:
@@ -432,7 +439,9 @@ class Outcome:
                 "against": below,
                 "most_against": [e.name_feature(k) for k in e.rank_against(0, N_LISTED)],
             },
-            "top": [{**place(k), "gain": gain} for k, gain in listed],
+            "top": [{**place(k), "gain": gain, "interval": ends} for k, gain, ends in listed],
+            **{wish: list(map(place, one[0, :count].tolist())) for wish, one in wishes.items()},
+            "trust": {name: float(share[0]) for name, share in e.trust.items()},
         }
 
 

@@ -16,7 +16,7 @@ def write_summary(e: Any) -> str:
     """What an ``Explanation`` holds, in a few lines of text."""
     n, many = e.order.shape[1], "input" if len(e) == 1 else "inputs"
     model = f", model {e.provenance.model}" if e.provenance.model else ""
-    agreed, below = e.mean_agreement(), e.sum_gains()[1]
+    agreed = e.mean_agreement()
     lines = [f"SEA explanation of {len(e)} {many}, {n} features{model}"]
     lines.append(f"members: {', '.join(e.methods)}")
     if not bool(agreed.isnan().all()):
@@ -29,14 +29,7 @@ def write_summary(e: Any) -> str:
     heads, *rows = _tabulate(e, agreed.tolist())
     lines += ["", heads]
     for i, row in enumerate(rows):
-        lines += [row, f"       first: {_say_first(e, i)}"]
-        if below[i] > 0 and (worst := e.rank_against(i, 3)):
-            lines[-1] += f"; against: {_name(e, i, worst)}"
-        if e.asked is not None:
-            kept, removed = (_name(e, i, e.top(3, keep)[i].tolist()) for keep in (True, False))
-            lines.append(f"       suffices: {kept}; needed: {removed}")
-        if e.trust:
-            lines.append(f"       {_say_trust(e, i)}")
+        lines += [row, *(f"       {line}" for line in say_found(e, i))]
     if e.checks:
         fine = sum(check.level == "ok" for check in e.checks)
         shown, more = pick_warnings(e.checks)
@@ -46,6 +39,17 @@ def write_summary(e: Any) -> str:
             lines.append(f"  {c.level} {c.subject}: {c.message}{advice}")
         lines += [f"  and {more} more, in e.checks"] if more else []
     return "\n".join(lines)
+
+
+def say_found(e: Any, i: int) -> list[str]:
+    """What was found of input i: the first features, by either wish too, and whom to trust."""
+    lines = [f"first: {_say_first(e, i)}"]
+    if e.sum_gains()[1][i] > 0 and (worst := e.rank_against(i, 3)):
+        lines[0] += f"; against: {_name(e, i, worst)}"
+    if e.asked is not None:
+        kept, removed = (_name(e, i, e.top(3, keep)[i].tolist()) for keep in (True, False))
+        lines.append(f"suffices: {kept}; needed: {removed}")
+    return [*lines, _say_trust(e, i)] if e.trust else lines
 
 
 def pick_warnings(checks: Sequence[Check]) -> tuple[list[Check], int]:
