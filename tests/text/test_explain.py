@@ -73,7 +73,7 @@ def test_continuations_are_read_as_the_model_says_them(speaker):
     ends = [tuple(tokenizer.encode(end)) for end in (" very good", " bad", " b")]
     assert len({len(end) for end in ends}) > 1
     sets = torch.cartesian_prod(*[torch.tensor([False, True])] * 3)
-    found = AskedText(*speaker, reading, 0, ends, language=True, absent="delete")(sets)
+    found = AskedText(*speaker, reading, 0, ends, absent="delete")(sets)
     words = ["the", " film", " was"]
     for row, left in zip(found, sets.tolist(), strict=True):
         tokens = [t for w, stays in zip(words, left, strict=True) if stays

@@ -94,7 +94,7 @@ def test_relevance_by_attention_is_not_the_plain_gradient(probe):
 
 def test_rollout_of_a_language_model_reads_the_last_token(speaker):
     reading = read_text(speaker[1], "the film was bad")
-    asked = AskedText(*speaker, reading, 0, ((5,),), language=True, absent="delete")
+    asked = AskedText(*speaker, reading, 0, ((5,),), absent="delete")
     with open_model(asked, torch.ones(1, 4), 0, output="value") as probe:
         found = members.attention_rollout(probe)
     assert float(found.sum()) == pytest.approx(1, abs=1e-4)

@@ -109,7 +109,7 @@ def test_a_long_text_is_cut_and_that_is_said(tokenizer):
 @pytest.mark.parametrize("how", ["delete", "pad"])
 def test_a_start_stands_where_nothing_is_left(speaker, how):
     tokenizer = speaker[1]
-    asked = AskedText(*speaker, read_text(tokenizer, "the film"), language=True, absent=how)
+    asked = AskedText(*speaker, read_text(tokenizer, "the film"), absent=how)
     whole, nothing = (asked.hide(torch.tensor([s] * 2), (5,)) for s in (True, False))
     assert whole["input_ids"].tolist() == [*tokenizer("the film")["input_ids"], 5]
     assert nothing["input_ids"].tolist() == [tokenizer.bos_token_id, 5]

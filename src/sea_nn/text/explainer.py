@@ -28,7 +28,7 @@ from sea_nn.questions.absent import prepare
 from sea_nn.text.assemble import Found, find_earlier, join_texts
 from sea_nn.text.load import ZeroShot
 from sea_nn.text.members import expand
-from sea_nn.text.model import ABSENT, Absent, AskedText, AskedWords, End, OneText
+from sea_nn.text.model import ABSENT, Absent, AskedText, AskedWords, End, OneText, speaks
 from sea_nn.text.reading import FEATURES, read_text, read_words
 
 DEFAULT_METHODS = ("saliency", "input_x_gradient")
@@ -98,7 +98,7 @@ class TextSEA:
         self.model: Any = model
         self.tokenizer, self.seed = tokenizer, check_seed(seed)
         self.budget, self.features, self.methods = budget, features, methods
-        self.language = bool(getattr(model, "can_generate", lambda: False)())
+        self.language = speaks(model)
         if self.language and output is not None:
             raise InputError("a language model says log-probabilities of continuations: no output=")
         usual: tuple[tuple[Entry, ...], ...] = ((),) if plain else (expand(DEFAULT_METHODS), ())
@@ -191,7 +191,7 @@ class TextSEA:
         """One text as the model reads it, and what is explained of it."""
         if self.tokenizer is None:
             return AskedWords(model, read_words(text), target, value)
-        how: Any = {"language": self.language, "absent": self.absent, "value": value}
+        how: Any = {"absent": self.absent, "value": value}
         if not self.language:
             reading = read_text(self.tokenizer, text, features, limit=self.limit)
             return AskedText(model, self.tokenizer, reading, target, **how)

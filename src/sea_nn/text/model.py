@@ -48,7 +48,6 @@ class AskedText:
         target: the column that is explained, or a pair; None: the largest.
         ends: a language model's continuations. If there are none, the first answer, about the
             whole text, chooses the token that the model expects.
-        language: whether it is a causal language model; else a classifier.
         absent: what becomes of absent words.
         value: of a classifier, a function from its output to numbers [N]: they are its one column.
     """
@@ -61,20 +60,19 @@ class AskedText:
         target: Any = None,
         ends: Sequence[End] = (),
         *,
-        language: bool = False,
         absent: Absent = "mask",
         value: Callable[[Any], Tensor] | None = None,
     ) -> None:
         self.module, self.tokenizer, self.reading = module, tokenizer, reading
         self.target, self.ends, self.value = target, tuple(ends), value
-        self.language, self.absent, self.alone = language, absent, False
+        self.language, self.absent, self.alone = speaks(module), absent, False
         self.device = next((p.device for p in module.parameters()), torch.device("cpu"))
         bos, eos, pad = (getattr(tokenizer, f"{m}_token_id") for m in ("bos", "eos", "pad"))
         # What is read where nothing is left, and what nothing attends to.
         self.start = next((mark for mark in (bos, eos, pad) if mark is not None), None)
         self.pad = int(next(mark for mark in (pad, eos, 0) if mark is not None))
         config: Any = getattr(module, "config", None)
-        if not language and hasattr(config, "pad_token_id"):
+        if not self.language and hasattr(config, "pad_token_id"):
             # A classifier that reads the last token of a row looks for it before this padding.
             if config.pad_token_id is None and absent == "pad":
                 raise InputError(
@@ -264,6 +262,11 @@ class AskedWords:
 
 
 OneText = AskedText | AskedWords
+
+
+def speaks(model: Any) -> bool:
+    """Whether it is a causal language model, by what transformers says; else a classifier."""
+    return bool(getattr(model, "can_generate", lambda: False)())
 
 
 def find_logits(output: Any) -> Tensor:
