@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,14 @@ def test_the_badges_are_true():
 def test_imports_point_one_way(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert lint_imports(no_cache=True) == 0, capsys.readouterr().out
+
+
+def test_a_call_can_be_said_in_one_breath():
+    """Few parameters, each by its name."""
+    for call, most in ((sea_nn.SEA.__init__, 9), (sea_nn.SEA.explain, 12)):
+        parameters = list(signature(call).parameters.values())[1:]
+        assert len(parameters) <= most
+        assert not [p for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 @pytest.mark.parametrize("room", ROOMS)

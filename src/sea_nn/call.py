@@ -400,7 +400,8 @@ def _refuse_without_effect(
         if what:
             raise InputError(f"grid has no effect beside {what}: leave it out")
     if callable(request.target):
-        for name, given in (("output", settings.output), ("labels", (request.labels or ())[1:])):
+        names = 0 if request.labels is None else len(request.labels)
+        for name, given in (("output", settings.output is not None), ("labels", names > 1)):
             if given:
                 raise InputError(
                     f"{name} has no effect beside a target that is a function: the number that it "
