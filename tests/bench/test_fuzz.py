@@ -23,3 +23,8 @@ def test_a_model_that_mixes_its_batch_breaks_a_law():
     case = draw_case(0)
     case.model.body.append(Mixing())
     assert "alone" in {law for law, wrong in look(case) if wrong}
+
+
+def test_the_rounding_of_one_output_is_no_other_model():
+    # Its norms were folded alone and not in a batch, which cost questions.
+    assert not any(wrong for law, wrong in look(draw_case(618)))

@@ -464,6 +464,7 @@ def free_budget(device: torch.device) -> int:
 def is_same(found: Tensor, expected: Tensor) -> bool:
     """Whether outputs [N, classes] differ by rounding alone, as a share of their spread."""
     a, b = found.detach().double(), expected.detach().double()
-    spread = torch.maximum((b - b.mean(1, keepdim=True)).abs().amax(1), b.abs().amax(1) * 1e-3)
+    least = 1e-3 if b.shape[1] > 1 else 1.0  # one output has no spread
+    spread = torch.maximum((b - b.mean(1, keepdim=True)).abs().amax(1), b.abs().amax(1) * least)
     spread = torch.where(spread > 0, spread, 1.0)[:, None]
     return bool(((a - b).abs() <= ROUNDING.get(a.device.type, 1e-3) * spread).all())
