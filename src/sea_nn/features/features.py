@@ -255,6 +255,10 @@ class Features:
         """Maps [N, *shape] as attributions: [N, 1, *shape] where channels go together."""
         return maps if self.kind.channels is None else maps.unsqueeze(1)
 
+    def to(self, device: torch.device) -> Features:
+        """The same features with their groups on a device."""
+        return self if self.groups is None else replace(self, groups=self.groups.to(device))
+
     def expand(self, values: Tensor) -> Tensor:
         """Give every position its feature's value: [..., n] -> [..., *shape]."""
         if self.groups is None:

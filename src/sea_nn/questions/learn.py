@@ -148,10 +148,10 @@ class _Reader:
         features: Features,
     ) -> None:
         self.ask_only, self.whole, self.heat = ask_only, whole.detach().cpu(), heat
-        self.link, self.features, self.device = link, features, whole.device
-        count, members = heat.shape[:2]
-        flat = features.sum(heat.flatten(0, 1).to(self.device)).cpu()
-        flat = flat.view(count, members, features.n)
+        self.link, self.device = link, whole.device
+        # What is learned is learned on the CPU, wherever the model is.
+        self.features = features = features.to(torch.device("cpu"))
+        flat = features.sum(heat.flatten(0, 1)).view(*heat.shape[:2], features.n)
         size = flat.abs().sum(2, keepdim=True)
         self.shares = torch.where(size > 0, flat / size.clamp(min=1e-300), 0.0)
         self.near = None if features.layout is None else smooth_cells(features.layout)
@@ -161,8 +161,8 @@ class _Reader:
 
     def ask(self, sets: Tensor) -> Tensor:
         """The model's log-odds (or values) of sets of features, [N, R]."""
-        asked = self.features.expand(sets.to(self.device))
-        return to_answers(self.ask_only(asked), self.link).cpu()
+        asked = self.features.expand(sets).to(self.device)
+        return to_answers(self.ask_only(asked).cpu(), self.link)
 
     def recall(self, sets: Tensor) -> Tensor:
         """The same, but if all of these sets were asked about before, of what was said then."""
@@ -248,7 +248,7 @@ class _Reader:
         sure = self.whole > 1 - CLIP if self.link == "log-odds" else self.whole.isnan()
         asked = Asked(torch.cat(self.sets, 1), torch.cat(self.answers, 1), keep, remove)
         maps = [draw(order, "both"), draw(keep, "keep"), draw(remove, "remove")]
-        maps.append(features.expand(f.find_against() / features.count().cpu()))
+        maps.append(features.expand(f.find_against() / features.count()))
         device = self.device
         attribution, kept, removed, against = (one.to(device) for one in maps)
         return AnswersMap(
@@ -260,7 +260,7 @@ class _Reader:
             remove=removed,
             trust=trust,
             feature_shape=features.feature_shape,
-            features=features.groups,
+            features=None if features.groups is None else features.groups.to(device),
             clipped=sure,
             curve=curve,
             asked=asked,
