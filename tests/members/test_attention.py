@@ -114,6 +114,33 @@ def test_pytorchs_own_attention_module_is_read_too():
     assert bool((one_map(model, "attention_gradient").flatten(1).std(1) > 0).all())
 
 
+class ByHand(nn.Module):
+    """Attention of 16 patches, by PyTorch's function or written out."""
+
+    def __init__(self, written_out):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patch, self.head, self.written_out = (
+            nn.Conv2d(3, 24, 4, 4),
+            nn.Linear(8, 5),
+            written_out,
+        )
+
+    def forward(self, x):
+        q, k, v = self.patch(x).flatten(2).mT.unsqueeze(1).chunk(3, 3)
+        if self.written_out:
+            mixed = (q @ k.mT / 8**0.5).softmax(-1) @ v
+        else:
+            mixed = functional.scaled_dot_product_attention(q, k, v)
+        return self.head(mixed[:, 0].mean(1))
+
+
+@pytest.mark.parametrize("method", ["attention_rollout", "attention_gradient", "attention_lrp"])
+def test_attention_that_is_written_out_is_found(method):
+    written, expected = one_map(ByHand(True), method), one_map(ByHand(False), method)
+    torch.testing.assert_close(written, expected)
+
+
 class OneBlock(nn.Module):
     """A block of a vision transformer from the layers given."""
 

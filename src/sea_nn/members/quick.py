@@ -173,15 +173,17 @@ def _attach(
     writes = bool(find_inplace(module))
     if writes:
         model = TensorModel(copy_twin(module, inplace=False), probe.meter)
-    found, said = [m for m in model.modules() if isinstance(m, kinds)], list[Tensor]()
-    if not found:
+    handles, said = [], list[Tensor]()
+    for layer in model.modules():
+        if isinstance(layer, kinds):
+            handles.append(layer.register_forward_hook(hook))
+    if not handles:
         names = ", ".join(kind.__name__ for kind in kinds)
         raise UnfitError(
             f"{member} changes the backward pass of activation modules ({names}) and found none: "
             "the map would repeat the plain gradient. Use integrated_gradients or smooth_ig, or "
             "write the activations as modules"
         )
-    handles = [layer.register_forward_hook(hook) for layer in found]
     handles.append(model.register_forward_hook(lambda _, __, out: said.append(out.detach())))
     try:
         yield replace(probe, model=model, cache={}), said

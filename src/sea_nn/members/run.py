@@ -159,7 +159,7 @@ def choose_entries(
     """Return the members to try for a model, the best first; the last choice may be no members.
 
     Members that are named are the only choice. Where none are, a budget starts with those that cost
-    a few evaluations each and were best for such models (docs/results/members.md).
+    a few evaluations each and were best for such models.
 
     Args:
         model: the model.
@@ -212,9 +212,13 @@ def run_members(
     """
     reasons: dict[str, str] = {}
     for entries in choices:
-        given = {name: getattr(probe, name) for name in INPUTS}
-        given |= {"kind": probe.features.kind, "groups": probe.features.groups}
-        given["entries"] = [(entry.member, entry.options) for entry in entries]
+        options: dict[str, Mapping[str, Any]] = {}
+        given = {"kind": probe.features.kind, "groups": probe.features.groups, "members": []}
+        for entry in entries:
+            options[entry.label] = entry.options
+            given["members"].append((entry.member, entry.options))
+        for name in INPUTS:
+            given[name] = getattr(probe, name)
         given = pytree.tree_map_only(Tensor, lambda own: own.detach().clone(), given)
         # The model of now says the same, up to rounding.
         near = 1e-4 if probe.autocast is None else 0.02
@@ -222,7 +226,6 @@ def run_members(
             known = _alike((one.given, one.target), (given, probe.target))
             if known and torch.allclose(probe.whole, one.outputs, rtol=near, atol=near):
                 return replace(one, outputs=probe.whole, output=probe.output, reused=True)
-        options = {entry.label: entry.options for entry in entries}
         answers = probe.target, probe.whole, probe.output, options, probe.features.kind
         found = MemberMaps({}, {}, {}, {}, *answers, given=given)
         for entry in entries:

@@ -229,17 +229,12 @@ class Probe:
         count, each = variants.shape[:2]
         rows = torch.arange(count, device=x.device).repeat_interleave(each)
         points = variants.flatten(0, 1)
-
-        def ask(probe: Probe) -> Tensor:
-            said = probe.ask_points(rows, lambda part: points[part], 1 + first)
-            return said.view(count, each, -1)
-
-        fast = self if self.folded is None else replace(self, model=self.folded, cache={})
-        said = ask(fast)
-        if fast is not self and is_same(said[:, 0], self.whole):
-            self.fast = fast
-        elif fast is not self:
-            said = ask(self)
+        probe = self if self.folded is None else replace(self, model=self.folded, cache={})
+        said = probe.ask_points(rows, points.__getitem__, 1 + first).view(count, each, -1)
+        if probe is not self and is_same(said[:, 0], self.whole):
+            self.fast = probe
+        elif probe is not self:
+            said = self.ask_points(rows, points.__getitem__, 1 + first).view(count, each, -1)
         if first:
             apart = (said[:, 0] - self.whole.to(said)).abs().amax(1)
             self.unsteady = apart > SAME * self.whole.abs().amax(1).clamp_min(1).to(said)
