@@ -43,7 +43,8 @@ def attack(client: httpx.Client, events: int, seed: int = 0) -> dict[str, Counte
             door, event = "queue/join", {**VISITOR, **own}
         body = json.dumps(event if chance.random() < 0.8 else chance.choice(JUNK)).encode()
         body = body if chance.random() < 0.9 else body[: len(body) // 2]
-        headers = {"origin": "http://evil.example"} if chance.random() < 0.1 else {}
+        origin = chance.choice(("http://evil.example", "http://["))
+        headers = {"origin": origin} if chance.random() < 0.1 else {}
         method = chance.choice(("GET", "POST")) if kind in CLOSED else "POST"
         found.setdefault(kind, Counter())[send(client, door, body, method, headers)] += 1
     return found

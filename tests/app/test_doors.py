@@ -69,6 +69,7 @@ def test_other_pages_may_neither_ask_nor_frame(method):
     for origin in ("http://evil.example", "null", "http://localhost:1", "https://localhost.evil"):
         found = knock().request(method, "/config", headers={"origin": origin})
         assert found.status_code == 403
+    assert knock().request(method, "/config", headers={"origin": "http://["}).status_code == 400
     assert knock().get("/", headers={"origin": HERE}).status_code == 200
     for path in ("/", "/gradio_api/upload"):
         headers = knock().get(path).headers

@@ -65,7 +65,8 @@ class Events:
 
     def choose(self, event: gr.EventData, request: gr.Request) -> list[Any]:
         """An example, or a row of an upload, was chosen."""
-        return self._change(request, lambda s: s.choose(s.choices[event._data["index"]]))
+        index = event._data["index"]  # -1 is none of them
+        return self._change(request, lambda s: s.choose(dict(enumerate(s.choices))[index]))
 
     def upload(self, event: gr.EventData, request: gr.Request) -> list[Any]:
         """A file was dropped, pasted or chosen; it comes as base64, and is never stored."""

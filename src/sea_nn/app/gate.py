@@ -77,17 +77,16 @@ class Gate:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        answer = self._refuse(Request(scope))
         try:
-            await (answer or self.app)(scope, receive, note)
+            await (self._refuse(Request(scope)) or self.app)(scope, receive, note)
         except Exception:
             # Gradio trusts its own page: an event that the page would not send breaks it inside.
             logging.getLogger(__name__).debug("a request broke", exc_info=True)
             if begun:
                 await send({"type": "http.response.body"})  # ends what was said until then
-                return
-            answer = PlainTextResponse("This request is not one that the page makes.", 400)
-            await answer(scope, receive, note)
+            else:
+                answer = PlainTextResponse("This request is not one that the page makes.", 400)
+                await answer(scope, receive, note)
 
     def _refuse(self, request: Request) -> Response | None:
         """The answer to a request that may not come in; None to one that may."""

@@ -69,9 +69,8 @@ class ModelOptions(Table):
         "budgets.", "--methods", shown="cheap ones",
     )  # fmt: skip
     assignments: list[str] | None = option(
-        None, "MEMBER.OPTION=VALUE", "Option of a member of --methods, such as rise.n_masks=500; "
-        "may be given again.", "--set",
-    )  # fmt: skip
+        None, "MEMBER.OPTION=VALUE", "Such as rise.n_masks=500; again for more.", "--set"
+    )
     model_output: str | None = option(
         None, "KIND", f"What the model's outputs are: {', '.join(OUTPUTS)}.", "--model-output",
         shown="found out",

@@ -57,14 +57,12 @@ class Explain(Settings):
     """The options of ``sea explain``."""
 
     inputs: list[str] | None = option(
-        None, "[PICTURES]...",
-        "Pictures, folders of them, or globs; or volumes: NIfTI files, folders of DICOM.",
-    )  # fmt: skip
+        None, "[PICTURES]...", "Pictures, folders or globs; or NIfTI files, folders of DICOM."
+    )
     demo: bool = option(False, "", "Explain a shipped picture; needs no file.", "--demo")
     text: list[str] | None = option(
-        None, "TEXT", "Explain a text instead, with --model hf:FOLDER; may be given again.",
-        "--text",
-    )  # fmt: skip
+        None, "TEXT", "Explain texts instead, with --model hf:FOLDER; again for more.", "--text"
+    )
     labels: str | None = option(
         None, "NAMES", "Of a text model without a head: its classes, with commas; the nearest "
         "counts.", "--labels",
@@ -80,9 +78,8 @@ class Explain(Settings):
         shown="1 on a CPU, 8 on a GPU", min=1,
     )  # fmt: skip
     tile: bool = option(
-        False, "", "Explain pictures at their own size, in overlapping tiles of the model's.",
-        "--tile",
-    )  # fmt: skip
+        False, "", "Explain pictures at their own size, in overlapping tiles.", "--tile"
+    )
     recursive: bool = option(False, "", "Look into folders' folders too.", "--recursive", "-r")
     as_json: bool = option(False, "", "Print one JSON document, and nothing else.", "--json")
     no_report: bool = option(False, "", f"Write no {REPORT}.", "--no-report")
