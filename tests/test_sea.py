@@ -5,15 +5,7 @@ import torch
 from captum.attr import NoiseTunnel
 from torch import nn
 
-from sea_nn import (
-    SEA,
-    About,
-    Constraints,
-    Explanation,
-    Running,
-    SEAConfig,
-    ensemble,
-)
+from sea_nn import SEA, About, Constraints, Explanation, Running, SEAConfig, ensemble
 from sea_nn.errors import InputError, KindError, MemberError
 from sea_nn.features import scale
 from sea_nn.members.run import compute_maps

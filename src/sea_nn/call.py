@@ -36,12 +36,7 @@ from sea_nn.members.run import choose_entries
 from sea_nn.model.adapters import ARRAYS, read_value
 from sea_nn.model.outputs import Output, Progress, Target
 from sea_nn.model.probe import Perturbation
-from sea_nn.questions.absent import (
-    NEED_NEIGHBOURS,
-    check_background,
-    choose_absence,
-    choose_draws,
-)
+from sea_nn.questions.absent import NEED_NEIGHBOURS, check_background, choose_absence, choose_draws
 from sea_nn.several import Several
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]

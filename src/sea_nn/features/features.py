@@ -241,8 +241,8 @@ class Features:
         if self.groups is not None:
             return self
         if len(self.shape) == 1:  # without neighbours: bands of columns only where they are many
-            count = min(math.prod(self.shape), MOST_CELLS) if grid is None else min(grid[-1:])
-            return replace(self.on_grid((count,), device), layout=None)
+            cells = grid or (min(self.shape[0], MOST_CELLS),)
+            return replace(self.on_grid(cells, device), layout=None)
         grid = grid or self.patches
         if grid is None:
             rows, axes = min(8, self.shape[0]), len(self.shape)
