@@ -240,6 +240,7 @@ def test_a_tokenizer_without_a_mask_token_deletes_and_says_so(parts):
 def test_one_word_has_all_of_the_gain(reader):
     e = reader.explain(["bad"])
     assert e.attribution.shape == (1, 1)
+    assert "suffices: bad; needed: bad" in e.summary()
     assert float(e.gains[0, 0]) == pytest.approx(float(e.function.all - e.function.none), abs=1e-4)
 
 

@@ -47,7 +47,8 @@ def say_found(e: Any, i: int) -> list[str]:
     if e.sum_gains()[1][i] > 0 and (worst := e.rank_against(i, 3)):
         lines[0] += f"; against: {_name(e, i, worst)}"
     if e.asked is not None:
-        kept, removed = (_name(e, i, e.top(3, keep)[i].tolist()) for keep in (True, False))
+        few = min(3, e.order.shape[1])
+        kept, removed = (_name(e, i, e.top(few, keep)[i].tolist()) for keep in (True, False))
         lines.append(f"suffices: {kept}; needed: {removed}")
     return [*lines, _say_trust(e, i)] if e.trust else lines
 
