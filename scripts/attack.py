@@ -117,11 +117,11 @@ def write_source(kind: str, folder: Path, seed: int) -> Any:
 
 def read_maps(out: Path) -> dict[str, Any]:
     """What a run says of each input; None of one that failed."""
-    found = {one.id: one for one in read_dataset(out)}
-    return {
-        id_: None if one.row["error"] else (one.row["target"], one.row["score"], one.map.tolist())
-        for id_, one in found.items()
-    }
+    found = {}
+    for one in read_dataset(out):
+        said = one.row["target"], one.row["score"]
+        found[one.id] = None if one.row["error"] else (*said, one.map.tolist())
+    return found
 
 
 def flip_bits(points: int, chance: random.Random, folder: Path) -> Attempts:

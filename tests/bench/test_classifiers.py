@@ -173,10 +173,3 @@ def test_tiny_imagenet_keeps_the_networks_own_outputs(folder, monkeypatch):
     with torch.no_grad():
         own, whole = (model(inputs) for model in models)
     assert torch.allclose(own, whole[:, rows])
-
-
-def test_fashion_is_shipped():
-    loaded = load_classifier("fashion")
-    assert loaded.name == "fashion"
-    assert loaded.model(torch.zeros(1, 1, 28, 28)).shape == (1, 10)
-    assert read_card("fashion") is None

@@ -260,23 +260,15 @@ def test_equal_sharpness_asks_a_map_for_its_order_alone():
 
 def test_time_and_steepness_are_measured(tmp_path):
     config = SEAConfig(epochs=3)
-    maps = (
-        Map("SEA", "sea", PAIR, config),
-        Map("step", "sea_step", PAIR, config),
-        Map("VG", "member", ("saliency",)),
-    )
-    timed = replace(
-        TINY, name="timed", kind="time", maps=maps, paper={},
-        metrics=("seconds_single", "seconds_batched"),
-    )  # fmt: skip
+    maps = Map("SEA", "sea", PAIR, config), Map("step", "sea_step", PAIR, config), TINY.maps[1]
+    timed = replace(TINY, name="timed", kind="time", maps=maps, paper={})
+    timed = replace(timed, metrics=("seconds_single", "seconds_batched"))
     found = run(tmp_path, timed, count=2).scores
     assert found.methods == ("SEA", "step", "VG", "random")
     assert all(bool((values > 0).all()) for values in found.values.values())
-    steep = replace(
-        TINY, name="steep", kind="lipschitz", paper={}, pairs=200,
-        maps=(maps[0], Map("random", "sea_random", PAIR, config)),
-        metrics=("lipschitz", "lipschitz_sampled"),
-    )  # fmt: skip
+    steep = replace(TINY, name="steep", kind="lipschitz", paper={}, pairs=200)
+    both = (maps[0], Map("random", "sea_random", PAIR, config))
+    steep = replace(steep, maps=both, metrics=("lipschitz", "lipschitz_sampled"))
     found = run(tmp_path, steep, count=2).scores
     assert bool((found.values["lipschitz_sampled"] <= found.values["lipschitz"]).all())
 

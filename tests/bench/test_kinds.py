@@ -11,13 +11,7 @@ from sea_bench.experiments.archive import read_scores
 from sea_bench.experiments.columns import PLANTED, plant, tabulate_planted
 from sea_bench.experiments.experiment import Compared, score_rows
 from sea_bench.experiments.kinds import METRICS, areas, compare_orders, order_by_methods
-from sea_bench.experiments.rivals import (
-    greedy,
-    rank,
-    shapley,
-    values_by_lime,
-    values_by_shap,
-)
+from sea_bench.experiments.rivals import greedy, rank, shapley, values_by_lime, values_by_shap
 from sea_bench.experiments.spans import plant as plant_series
 from sea_nn.errors import InputError
 from tests.reference.all_sets import Columns, greedy_order, score_sets

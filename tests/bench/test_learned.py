@@ -134,15 +134,16 @@ def test_a_median_withstands_one_input_that_is_far_off():
 
 
 def test_the_page_says_how_far_ours_are_from_the_best_of_the_others(tmp_path):
-    names = ("ours", "good", "bad")
-    experiment = small(maps=tuple(Map(n, "member") for n in names), against="ours")
+    experiment = small(maps=tuple(Map(n, "member") for n in ("ours", "good", "bad")))
     batch = choose_inputs(small(), 2).read(range(2))
     noise = torch.rand(2, 28, 28, generator=torch.Generator().manual_seed(0))
     maps = {"ours": noise, "good": noise**9, "bad": noise**0.1}
     scores = score_maps(None, batch.x, None, maps, ["gini"], random=False)
-    findings = Findings([Compared(scores, "ours", ours=("ours",))])
-    run = Run("small", 1, 2, Store(tmp_path))
-    text = write_page(experiment, findings, run, tmp_path, 2, "").read_text()
+    given = (
+        Findings([Compared(scores, "ours", ours=("ours",))]),
+        Run("small", 1, 2, Store(tmp_path)),
+    )
+    text = write_page(experiment, *given, tmp_path, 2, "").read_text()
     line = next(line for line in text.splitlines() if line.startswith("| gini"))
     assert "good" in line  # the best of the others
     assert "| *-" in line  # ours is behind it
@@ -169,11 +170,8 @@ def test_a_second_copy_adds_nothing_to_a_model_that_needs_one(monkeypatch):
     items = tuple(Item(str(i), lambda: picture, 1, masks=masks) for i in range(2))
     recipe = Preprocess(resize=32, crop=32, channels=1, mean=(0.0,), std=(1.0,))
     loaded = LoadedModel(EitherHalf(), recipe, ("a", "b"), "either", "")
-    experiment = small(
-        kind="copies",
-        metrics=("second_over_first", "off_by"),
-        maps=(Map("SEA", "budget", (), budget=300), Map("VG", "member", ("saliency",))),
-    )
+    maps = Map("SEA", "budget", (), budget=300), Map("VG", "member", ("saliency",))
+    experiment = small(kind="copies", metrics=("second_over_first", "off_by"), maps=maps)
     inputs = Inputs(loaded, items, (1, 1))
     explainer = Explainer(experiment, inputs)
     # The members of a budget need convolutions, which this model has none of.

@@ -11,11 +11,7 @@ from sea_bench.experiments.maps import Explainer
 from sea_bench.experiments.measurements import KINDS
 
 MIXED = Comparison(
-    "mixed",
-    "Both sorts of maps",
-    "Are they remembered apart?",
-    data="fashion_sample",
-    classifier="fashion",
+    *("mixed", "Both sorts of maps", "Are they remembered apart?", "fashion_sample"),
     maps=(
         Map("VG", "member", ("saliency",)),
         Map("SEA 20", "budget", (), budget=20),

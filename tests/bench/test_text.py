@@ -54,10 +54,9 @@ def test_curves_of_words_by_hand(item):
                 left[order[:count]] = True
                 kept.append(_say(asked, left))
                 lost.append(_say(asked, ~left))
-            found = scores[f"insertion:{absent} {name}"]
-            assert float(found) * 6 == pytest.approx(sum(kept), abs=1e-4)
-            found = scores[f"deletion:{absent} {name}"]
-            assert float(found) * 6 == pytest.approx(sum(lost), abs=1e-4)
+            for what, said in (("insertion", kept), ("deletion", lost)):
+                found = scores[f"{what}:{absent} {name}"]
+                assert float(found) * 6 == pytest.approx(sum(said), abs=1e-4)
 
 
 def _say(asked, left):

@@ -25,11 +25,6 @@ READERS: dict[SetInfo, Callable[..., ImageSet]] = {
 SETS = {info.name: info for info in READERS}
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all data sets, whether their files are here or not."""
-    return tuple(SETS)
-
-
 def describe(name: str) -> SetInfo:
     """Return what a set is, where it can be had, how it is laid out, and its terms."""
     if name not in SETS:
