@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sys
+from collections import deque
+from decimal import Decimal
+from operator import itemgetter
+from random import Random
 from types import ModuleType
 
 import numpy as np
@@ -79,6 +84,8 @@ def test_code_is_told_apart_and_counters_are_not():
 
         return apply
 
+    assert fingerprint(torch.compile(make(1.0, []))) == fingerprint(torch.compile(make(1.0, [])))
+    assert fingerprint(torch.compile(make(1.0, []))) != fingerprint(torch.compile(make(2.0, [])))
     assert fingerprint(make(1.0, [])) == fingerprint(make(1.0, [3]))
     assert fingerprint(make(1.0, [])) != fingerprint(make(2.0, []))
     assert fingerprint(lambda x: x + 1) != fingerprint(lambda x: x + 2)
@@ -126,6 +133,15 @@ def test_what_a_function_or_a_class_carries_is_told_apart():
     one, same, other = make("+", 1.0), make("+", 1.0), make("-", 2.0)
     assert one == same
     assert not set(one) & set(other)
+
+
+@pytest.mark.parametrize(
+    "make", [range, slice, Decimal, Random, itemgetter, np.random.default_rng, lambda n: deque([n]),
+             lambda n: re.compile(str(n)), lambda n: np.array([n, ""], dtype=object),
+             lambda n: {str, n}, lambda n: torch.device("cpu", n)],
+)  # fmt: skip
+def test_values_of_every_kind_are_told_apart(make):
+    assert fingerprint(make(1)) == fingerprint(make(1)) != fingerprint(make(2))
 
 
 def test_rows_name_the_members_that_explained_them(tmp_path):

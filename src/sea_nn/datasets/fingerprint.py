@@ -9,6 +9,7 @@ is a state and no constant, and so are lists of numbers outside of the model.
 from __future__ import annotations
 
 import builtins
+import copyreg
 import dis
 import functools
 import hashlib
@@ -89,16 +90,21 @@ def _take_apart(value: Any) -> Iterable[Any]:
         if isinstance(value, kinds):
             parts: Iterable[Any] = take_apart(value)
             return parts
-    state = None
+    made: Any = getattr(value, "__dict__", None)
     with suppress(Exception):  # a lock, a handle: nothing that decides a result
-        state = value.__getstate__()
-    return type(value), None if state is value else state
+        reduce = copyreg.dispatch_table.get(type(value))
+        made = value.__reduce_ex__(4) if reduce is None else reduce(value)
+    parts = made if isinstance(made, tuple) else (made,)  # of what a copy is made of, items last
+    return type(value), *(list(part) if isinstance(part, Iterator) else part for part in parts)
 
 
 def _list_function(function: types.FunctionType) -> Iterator[Any]:
     """Its code, its defaults, and what it refers to but does not assign."""
     yield function.__name__
     if _is_known(function):
+        return
+    if (compiled := vars(function).get("_torchdynamo_orig_callable")) is not None:
+        yield compiled
         return
     code, names = function.__code__, _list_names(function.__code__)
     yield from (code, function.__defaults__, function.__kwdefaults__)
@@ -212,7 +218,7 @@ KINDS: tuple[tuple[Any, Callable[[Any], Iterable[Any]]], ...] = (
     (torch.jit.ScriptFunction, lambda made: (made.code,)),
     (dict, lambda pairs: (part for pair in pairs.items() for part in pair)),
     ((list, tuple), iter),
-    ((set, frozenset), lambda values: sorted(values, key=repr)),
+    ((set, frozenset), lambda values: sorted(map(fingerprint, values))),
     (NAMED, lambda thing: (getattr(thing, "__name__", str(thing)),)),
 )
 """How things are taken apart, the first kind that fits."""
