@@ -36,8 +36,10 @@ def lend(*models: nn.Module) -> Iterator[None]:
     """Put modules in eval mode for one thread at a time; all but their weights comes back after."""
     modules = list(dict.fromkeys(m for model in models for m in model.modules()))
     with _AS_IT_IS if modules else nullcontext():
-        modes = [m.training for m in modules]
-        hooks = [{name: dict(m.__dict__.get(name) or {}) for name in HOOKS} for m in modules]
+        state = [
+            (m, m.training, {name: dict(m.__dict__.get(name) or {}) for name in HOOKS})
+            for m in modules
+        ]
         params = dict.fromkeys(p for m in modules for p in m.parameters(recurse=False))
         gradients = [(p, p.grad) for p in params if not p.is_inference()]
         buffers = [
@@ -48,10 +50,9 @@ def lend(*models: nn.Module) -> Iterator[None]:
 
         @torch.no_grad()
         def restore() -> None:
-            for m, mode in zip(modules, modes, strict=True):
+            for m, mode, kept in state:
                 if m.training != mode:
                     m.training = mode
-            for m, kept in zip(modules, hooks, strict=True):
                 for name, before in kept.items():
                     held = m.__dict__.get(name)
                     if held is not None and dict(held) != before:
@@ -69,7 +70,7 @@ def lend(*models: nn.Module) -> Iterator[None]:
             for p, grad in gradients:
                 if grad is not None:
                     p.grad = None  # what a member adds by backward() must not reach the caller's
-            for m, mode in zip(modules, modes, strict=True):
+            for m, mode, _ in state:
                 if mode:
                     m.training = False
             yield
