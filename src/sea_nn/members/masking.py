@@ -209,8 +209,8 @@ def kernel_shap(probe: Probe, n_samples: int | None = None, n_segments: int = 50
         # Least squares with an intercept, the shortest solution if there are many.
         centred, rest = _centre(_to_numpy(on), _to_numpy(*answers), weights)
         root = np.sqrt(weights)
-        found: Matrix = np.linalg.lstsq(centred * root[:, None], rest * root, rcond=None)[0]
-        return found
+        solution = np.linalg.lstsq(centred * root[:, None], rest * root, rcond=None)[0]
+        return solution.astype(np.float64)
 
     return _explain_each(probe, n_segments, explain)
 

@@ -213,12 +213,11 @@ def run_members(
     reasons: dict[str, str] = {}
     for entries in choices:
         options: dict[str, Mapping[str, Any]] = {}
-        given = {"kind": probe.features.kind, "groups": probe.features.groups, "members": []}
+        given: dict[str, Any] = {name: getattr(probe, name) for name in INPUTS}
+        given |= {"kind": probe.features.kind, "groups": probe.features.groups, "members": []}
         for entry in entries:
             options[entry.label] = entry.options
             given["members"].append((entry.member, entry.options))
-        for name in INPUTS:
-            given[name] = getattr(probe, name)
         given = pytree.tree_map_only(Tensor, lambda own: own.detach().clone(), given)
         # The model of now says the same, up to rounding.
         near = 1e-4 if probe.autocast is None else 0.02
