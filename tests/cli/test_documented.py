@@ -33,8 +33,8 @@ def find_lines():
     found = {}
     for page in PAGES:
         text = page.read_text()
-        named = re.findall(r"`(?:\.venv/bin/)?(sea [^`=\n]+)`", text)
-        for line in (*named, *re.findall(r"^(sea (?!=)[^\n]*)$", text, re.MULTILINE)):
+        named = re.findall(r"`(?:\.venv/bin/)?(sea [^`\n]+)`", text)
+        for line in (*named, *re.findall(r"^ *(?:\.venv/bin/)?(sea .*)$", text, re.MULTILINE)):
             found[line] = page.name
     for name, command in COMMANDS.items():
         for line in re.findall(r"^ +(sea .*?)(?:  \(.*\))?$", command.epilog, re.MULTILINE):

@@ -103,7 +103,7 @@ def make_table(title: str, *headings: str) -> "Table":
     from rich import box
     from rich.table import Table
 
-    look = {"title_justify": "left", "title_style": "bold", "header_style": "dim"}
+    look: Any = {"title_justify": "left", "title_style": "bold", "header_style": "dim"}
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, **look)
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading == "name")
