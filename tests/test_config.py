@@ -1,6 +1,7 @@
 import copy
 import json
 import pickle
+from inspect import signature
 
 import pytest
 
@@ -27,6 +28,7 @@ def test_unknown_settings_are_named_beside_the_known_ones(make):
         make(absent="mean")
     with pytest.raises(AttributeError):
         make().epochs = 3
+    assert "epochs" in signature(SEAConfig).parameters
 
 
 def test_presets_are_the_papers_numbers():

@@ -172,6 +172,10 @@ class SEAConfig:
         return dataclasses.asdict(self)
 
 
+# help() and editors then show the settings, not what __new__ takes.
+SEAConfig.__new__.__wrapped__ = SEAConfig.__init__  # type: ignore[attr-defined]
+
+
 def _fits(threshold: Any) -> bool:
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         return False
