@@ -66,15 +66,14 @@ def attention_lrp(probe: Probe) -> Tensor:
     of the input: layer-wise relevance propagation with rules that conserve it. Without biases the
     map adds up to the score.
     """
-    seen: list[bool] = []
-    total = torch.zeros_like(probe.x)
+    hold, total = HoldAttention(), torch.zeros_like(probe.x)
     for part in probe.parts():
         points = probe.x[part.rows].requires_grad_(True)
-        with probe.differentiable(), HoldAttention(seen):
+        with probe.differentiable(), hold:
             score = take(probe.forward(points, part.rows), probe.target[part.rows]).sum()
             slope = torch.autograd.grad(score, points)[0]
         total[part.rows] = slope * points.detach()
-    if not seen:
+    if not hold.seen:
         raise UnfitError(_missing("attention_lrp"))
     return total
 
@@ -98,15 +97,13 @@ class _Attentive(TorchFunctionMode):
 
 
 class HoldAttention(_Attentive):
-    """Hold what is not linear; ``seen`` gets an entry for every attention."""
+    """Hold what is not linear; ``seen`` says whether there was any attention."""
 
-    def __init__(self, seen: list[bool]) -> None:
-        super().__init__()
-        self.seen = seen
+    seen = False
 
     def keep(self, weights: Tensor) -> Tensor:
         """The weights as constants."""
-        self.seen.append(True)
+        self.seen = True
         return weights.detach()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
