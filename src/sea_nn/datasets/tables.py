@@ -11,6 +11,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -127,12 +128,10 @@ def _find_label(path: Path, names: Sequence[str], label_column: str | None) -> s
 
 
 def _number(value: Any) -> float:
-    try:
-        if isinstance(value, str) and "_" in value:  # 1_0 is ten to Python and to nobody else
-            return math.nan
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan  # refused for this row alone, as any NaN is
+    with suppress(TypeError, ValueError):
+        if "_" not in str(value):  # 1_0 is ten to Python and to nobody else
+            return float(value)
+    return math.nan  # refused for this row alone, as any NaN is
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
