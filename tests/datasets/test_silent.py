@@ -66,15 +66,6 @@ def test_every_name_of_a_rerun_is_compared(tmp_path):
             explain(source, tmp_path / "out", model, **options)
 
 
-class Act(torch.nn.Module):
-    def __init__(self, act):
-        super().__init__()
-        self.act = act
-
-    def forward(self, x):
-        return self.act(x)
-
-
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_code_is_told_apart_and_counters_are_not():
     def make(factor, seen):
@@ -108,9 +99,9 @@ def test_code_of_scripts_and_of_modules_in_packages_is_told_apart(monkeypatch):
     def act(x):
         return package.part.act(x)  # as of a module that is imported
 
-    for made in (torch.relu, torch.tanh):
+    for made, layer in ((torch.relu, torch.nn.ReLU()), (torch.tanh, torch.nn.Tanh())):
         part.act = made
-        parts = (act, torch.jit.trace(made, x), torch.jit.trace(torch.nn.Sequential(Act(made)), x))
+        parts = (act, torch.jit.trace(made, x), torch.jit.trace(layer, x))
         found |= {fingerprint(one) for one in parts}
         assert fingerprint(torch.jit.trace(made, x)) in found
     assert len(found) == 6
