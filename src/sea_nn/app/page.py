@@ -141,7 +141,7 @@ def serve(page: Any, host: str = "127.0.0.1", port: int | None = None) -> str:
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # the server would report to Gradio's makers
     token = None if is_local(host) else secrets.token_urlsafe(24)
-    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
+    fonts: Any = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
     try:
         _, address, _ = page.launch(
             server_name=host,

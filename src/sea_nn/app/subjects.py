@@ -99,7 +99,7 @@ class Subject:
     read: Callable[[str, bytes], Sequence[Given]]
     examples: tuple[Given, ...] = ()
     feature_names: tuple[str, ...] | None = None
-    output: str | Output | None = None
+    output: str | None = None
     members: tuple[str, ...] = ()
 
     def label(self, target: int) -> str:
@@ -259,7 +259,9 @@ def of_texts(name: str, sea: TextSEA) -> Subject:
         return [give(read_words(content))]
 
     labels = tuple(map(str, sea.name_labels(None) or ()))
-    return Subject(name, "text", sea, labels, read, tuple(map(give, EXAMPLES)), output=sea.output)
+    return Subject(
+        name, "text", sea, labels, read, tuple(map(give, EXAMPLES)), output=sea.output.kind
+    )
 
 
 def _list_members(*without: str) -> tuple[str, ...]:

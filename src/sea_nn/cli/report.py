@@ -46,17 +46,16 @@ def report(o: Report) -> None:
     check_folder(o.output.absolute().parent)
     loaded: list[Any] = []
     with open_bar("loading PyTorch", len(runs) + len(paths)) as tell:
+        from sea_nn.datasets.read import read_dataset
         from sea_nn.explanation.explanation import Explanation
         from sea_nn.show.viewer import write_report
 
-        for done, name in enumerate(runs):
-            from sea_nn.datasets.read import read_dataset
-
-            tell(name, done)
-            loaded += read_dataset(name).to_explanations()
-        for done, path in enumerate(filter(Path.exists, paths), len(runs)):
+        for done, path in enumerate([*map(Path, runs), *filter(Path.exists, paths)]):
             tell(show(path), done)
             try:
+                if path.is_dir():
+                    loaded += read_dataset(path).to_explanations()
+                    continue
                 e = Explanation.load(path)
             except SEAError as error:
                 failed.append(str(error))

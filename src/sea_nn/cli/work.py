@@ -164,8 +164,8 @@ class Texts(Subject):
         model, tokenizer = load_text_model(folder, names)
         model.to(find_place(o.device))
         budget = o.budget or BUDGETS.get(o.methods or "")
-        given = None if o.methods in (None, *BUDGETS) else o.methods.split(",")
-        members = None if given is None else [name.strip() for name in given]
+        named = "" if o.methods in BUDGETS else o.methods or ""
+        members = [name.strip() for name in named.split(",") if name] or None
         for name in o.chosen:
             if name not in (members or ()):
                 raise InputError(f"options name {name!r}, which is not among the --methods")
