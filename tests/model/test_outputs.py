@@ -80,6 +80,8 @@ def test_targets_of_every_kind(target):
 def test_no_target_means_the_predicted_class():
     assert resolve_target(SCORES, None).tolist() == [1, 2]
     assert resolve_target(torch.zeros(2, 1), None).tolist() == [0, 0]
+    with pytest.raises(InputError, match="1 output, so valid targets are 0 alone"):
+        resolve_target(torch.zeros(2, 1), 1)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +100,3 @@ def test_no_target_means_the_predicted_class():
 def test_wrong_targets_are_explained(target, error, message):
     with pytest.raises(error, match=message):
         resolve_target(SCORES, target)
-
-
-def test_a_single_output_has_target_0_alone():
-    with pytest.raises(InputError, match="1 output, so valid targets are 0 alone"):
-        resolve_target(torch.zeros(2, 1), 1)
