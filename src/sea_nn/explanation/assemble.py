@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -180,8 +181,10 @@ def rank_classes(outputs: Tensor, kind: Output, labels: Sequence[str] | None) ->
     if kind.kind == "value" or outputs.shape[1] < 2:
         return None
     best = kind.scores(outputs.float()).topk(min(COUNT, outputs.shape[1]))
-    names = tuple(tuple(name_class(labels, k) for k in row) for row in best.indices.tolist())
-    return Ranking(best.indices, best.values, names)
+    names = []
+    for row in best.indices.tolist():
+        names.append(tuple(map(name_class, repeat(labels), row)))
+    return Ranking(best.indices, best.values, tuple(names))
 
 
 def name_class(labels: Sequence[str] | None, target: int | list[int]) -> str:
@@ -204,9 +207,9 @@ def find_checks(
         checks += check_function(learned, check_absence(call, probe, learned))
     else:
         checks += [*check_maps(members), *check_completeness(probe, members)]
-    if call.background is not None:
+    if call.features.kind is TABLE and call.background is not None:
         checks += check_range(call.x, call.background, call.features)
-    elif budget is not None and absent is None and call.baselines is None:
+    elif call.features.kind is TABLE and budget and absent is None and call.baselines is None:
         checks += check_units(call.x, call.features)
     return tuple(checks)
 
@@ -355,7 +358,7 @@ def check_absence(call: Any, probe: Probe, learned: AnswersMap) -> dict[int, Che
 
 def check_units(x: Tensor, features: Features) -> list[Check]:
     """Warn of columns of which 0, what is left out, is far from all their values."""
-    if features.kind is not TABLE or len(x) < ENOUGH:
+    if len(x) < ENOUGH:
         return []
     low, high = x.aminmax(dim=0)
     away = x.mean(0).abs() / x.std(0)
@@ -373,8 +376,6 @@ def check_units(x: Tensor, features: Features) -> list[Check]:
 
 def check_range(x: Tensor, background: Tensor, features: Features) -> list[Check]:
     """Warn of a table's values that the background does not have the like of."""
-    if features.kind is not TABLE:
-        return []
     low, high = background.aminmax(dim=0)
     outside, checks = (x < low) | (x > high), []
     for i in outside.any(1).nonzero().flatten().tolist():

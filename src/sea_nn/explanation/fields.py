@@ -289,7 +289,10 @@ def check_fields(e: Any) -> None:
     _need(once, f"order must hold each feature 0 … {n - 1} once in every row")
     if e.curve is not None:
         counts = e.curve.counts.tolist()
-        _need(all(0 <= p <= n for p in counts), f"curve.counts must lie in 0 … {n}; got {counts}")
+        _need(
+            {0, n} <= {*counts} <= {*range(n + 1)},
+            f"curve.counts must lie in 0 … {n}; got {counts}",
+        )
     if e.features is not None:
         own = len(e.features)
         _need(own in (1, count), f"features must be of {count} inputs or of 1; got {own}")
