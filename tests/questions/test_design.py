@@ -16,7 +16,7 @@ def run(n: int, questions: int, worth: Tensor, seed: int = 0) -> tuple[SetProces
     def answer(x: Tensor) -> Tensor:
         return (x.double() * worth[:, None]).sum(2) - 2
 
-    asked, rounds = [], design(ends, answer(ends), questions, read=torch.sigmoid, seed=seed)
+    asked, rounds = [], design(ends, answer(ends), questions, link="log-odds", seed=seed)
     try:
         sets = next(rounds)
         while True:

@@ -7,7 +7,7 @@ was learned from other sets can be believed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -55,25 +55,20 @@ def choose_counts(questions: int, n: int) -> tuple[int, ...]:
     return tuple(sorted(p for p in counts if 0 < p < n))
 
 
-def ask_curve(
-    ask: Callable[[Tensor], Tensor], f: SetFunction, order: Tensor, counts: tuple[int, ...]
-) -> Curve:
-    """Ask about the first features of orders [N, n] and about the others.
+def list_sets(order: Tensor, counts: Sequence[int]) -> Tensor:
+    """The first p features of orders [N, n] for each count, then all but these: [N, R, n]."""
+    first = order.argsort(1)[:, None] < torch.tensor(counts, dtype=torch.int64)[:, None]
+    return torch.cat([first, ~first], 1)
+
+
+def make_curve(f: SetFunction, answers: Tensor, counts: Sequence[int]) -> Curve:
+    """The curve of answers about ``list_sets``, log-odds or values [N, R].
 
     Of no feature and of all, the answers are known: they are the ends of both curves.
-
-    Args:
-        ask: the log-odds (or values) of sets, bool [N, R, n] -> [N, R].
-        f: the learned functions; they know the ends.
-        order: of the features.
-        counts: how many features to ask about, two questions each.
     """
-    rank = order.argsort(1)
-    kept = rank[:, None] < torch.tensor(counts, dtype=torch.int64)[:, None]
-    answers = ask(torch.cat([kept, ~kept], 1)) if counts else f.none[:, :0]
     left, removed = answers.chunk(2, 1) if counts else (answers, answers)
     return Curve(
-        torch.tensor([0, *counts, order.shape[1]]),
+        torch.tensor([0, *counts, f.process.sets.shape[2]]),
         to_score(torch.cat([f.none, left, f.all], 1), f.link).float(),
         to_score(torch.cat([f.all, removed, f.none], 1), f.link).float(),
     )
@@ -81,5 +76,5 @@ def ask_curve(
 
 def predict_curve(f: SetFunction | SeveralFunctions, order: Tensor) -> tuple[Tensor, Tensor]:
     """What f says along orders [N, n]: the first 0, 1, …, n left, and these removed, [N, n + 1]."""
-    first = (order.argsort(1)[:, None] < torch.arange(order.shape[1] + 1)[:, None]).double()
-    return f.score(first), f.score(1 - first)
+    left, removed = list_sets(order, range(order.shape[1] + 1)).double().chunk(2, 1)
+    return f.score(left), f.score(removed)

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from sea_nn.function.order import Read, find_orders
+from sea_nn.function.function import Link, read
+from sea_nn.function.order import find_orders
 from sea_nn.function.process import SetProcess
 from sea_nn.function.tuning import TUNING
 
@@ -29,7 +31,7 @@ def design(
     answers: Tensor,
     questions: int,
     *,
-    read: Read,
+    link: Link,
     layout: tuple[int, ...] | None = None,
     shares: Tensor | None = None,
     near: Tensor | None = None,
@@ -41,7 +43,7 @@ def design(
         sets: what was asked before, the empty and the whole set among it, 0 or 1, [N, R, n].
         answers: what was said, [N, R].
         questions: how many more.
-        read: from answers to scores.
+        link: what turns answers into scores.
         layout: the grid that the features lie in, if they do.
         shares: of each member's heat by feature, [N, m, n].
         near: how far neighbours stand for each other, [n, n].
@@ -68,7 +70,7 @@ def design(
     while left > 0:
         size = min(left, max(TUNING.least_round, x.shape[1] // TUNING.rounds_by))
         size = left if left - size < TUNING.least_round // 2 else size
-        chosen = choose(process, read, size, generator)
+        chosen = choose(process, link, size, generator)
         y = torch.cat([y, (yield chosen.bool())], 1)
         x, left = torch.cat([x, chosen], 1), left - chosen.shape[1]
         process = SetProcess.fit(x, y, shares=shares, near=near, steps=TUNING.steps, start=process)
@@ -123,7 +125,7 @@ def _others(asked: Tensor, n: int) -> Tensor:
 
 
 @torch.no_grad()
-def choose(process: SetProcess, read: Read, size: int, generator: torch.Generator) -> Tensor:
+def choose(process: SetProcess, link: Link, size: int, generator: torch.Generator) -> Tensor:
     """The sets to ask about next: float64 [N, size, n].
 
     Candidates are the first features of the best orders of drawn functions, and the others. Each
@@ -131,14 +133,14 @@ def choose(process: SetProcess, read: Read, size: int, generator: torch.Generato
     """
     count, _, n = process.sets.shape
     functions = process.draw(TUNING.draws, generator).add(process.mean())
-    orders = find_orders(process, functions, read)
+    orders = find_orders(process, functions, partial(read, link=link))
     most = max(1, min(n - 1, MOST_CANDIDATES // (2 * orders.shape[1])))
     sizes = torch.linspace(1, n - 1, most, dtype=torch.float64).round().long().unique()
     first = (orders.argsort(2)[:, :, None] < sizes[:, None]).double().flatten(1, 2)
     candidates = torch.cat([first, 1 - first], 1)
     expected = process.predict(candidates).mean
     step = 0.05 * process.spread
-    slope = (read(expected + step) - read(expected - step)).abs() / (2 * step)
+    slope = (read(expected + step, link) - read(expected - step, link)).abs() / (2 * step)
     weight = slope * process.spread + TUNING.curiosity
     known = _mark_known(candidates, process.sets)
     covariance, noise = process.covariance(candidates), process.noise()[:, None]

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from sea_nn.features import Features, Kind
-from sea_nn.function.function import CLIP, Link, SetFunction, read, to_answers, to_score, warp
+from sea_nn.function.function import CLIP, Link, SetFunction, to_answers, to_score, warp
 from sea_nn.function.process import SetProcess
 from sea_nn.questions.asked import Asked
-from sea_nn.questions.curve import Curve, ask_curve, choose_counts
+from sea_nn.questions.curve import Curve, choose_counts, list_sets, make_curve
 from sea_nn.questions.design import design
 from sea_nn.questions.maps import paint, smooth_cells
 
@@ -191,7 +191,7 @@ class _Reader:
             sets,
             warp(answers, self.link),
             left,
-            read=lambda values: read(values, self.link),
+            link=self.link,
             layout=self.features.layout,
             shares=self.shares,
             near=self.near,
@@ -244,7 +244,7 @@ class _Reader:
             return paint(by_feature.clamp(min=0), f, self.heat, features)
 
         gains = f.find_gains(order)
-        curve = ask_curve(self.recall, f, order, counts)
+        said = self.recall(list_sets(order, counts)) if counts else f.none[:, :0]
         sure = self.whole > 1 - CLIP if self.link == "log-odds" else self.whole.isnan()
         asked = Asked(torch.cat(self.sets, 1), torch.cat(self.answers, 1), keep, remove)
         maps = [draw(order, "both"), draw(keep, "keep"), draw(remove, "remove")]
@@ -262,7 +262,7 @@ class _Reader:
             feature_shape=features.feature_shape,
             features=None if features.groups is None else features.groups.to(device),
             clipped=sure,
-            curve=curve,
+            curve=make_curve(f, said, counts),
             asked=asked,
             against=against,
         )
