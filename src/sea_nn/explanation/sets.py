@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.fields import Contents
-from sea_nn.function.function import ROUNDING, find_rounding, to_score
+from sea_nn.function.function import ROUNDING, SetFunction, find_rounding, to_score
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.paper.heatmaps import binarize
 
@@ -60,7 +60,7 @@ class FeatureSets(Contents):
             The score (a probability, or a value) of each set, [N, R]; with an interval (score,
             low, high), each [N, R].
         """
-        f = self._need("function")
+        f: SetFunction | SeveralFunctions = self._need("function")
         self._check_shape("sets", sets, "R", *self.shape)
         left = self.average(sets.double().cpu())
         if interval is None:
@@ -184,7 +184,8 @@ class FeatureSets(Contents):
         chosen = binarize(self.average(others), counts) & alive
         rows = [self.spread(one) for one in chosen.flatten(1, 2).unbind(1)]
         masks = torch.stack([*(self.top_mask(c) for c in counts), *rows], 1)
-        return masks.unflatten(1, (-1, len(counts)))
+        found: Tensor = masks.unflatten(1, (-1, len(counts)))
+        return found
 
     def default_sizes(self) -> list[int]:
         """Sizes worth looking at: 1, 3, 10 and 25 % of the features, all different."""

@@ -212,7 +212,11 @@ def plot_curve(e: Explanation) -> Plot:
         axes.set_ylabel(unit if i % across == 0 else "")
         axes.set_title(wrap(label, WIDTH / across - 1))
     note = "points: the model's own answers; lines: what f predicts, with its error"
-    below = {"loc": "outside lower center", "title": note, "title_fontsize": SIZE - 0.5}
+    below: dict[str, Any] = {
+        "loc": "outside lower center",
+        "title": note,
+        "title_fontsize": SIZE - 0.5,
+    }
     figure.legend(*axes.get_legend_handles_labels(), ncols=2, **below)
     return figure
 

@@ -40,7 +40,7 @@ WIDTH, DPI, SIZE = 9.0, 200, 8.5  # inches, dots an inch, points
 MOST_PANELS = 8  # in a line
 SMALLEST = 5.0  # points: below it a word is cut rather than shrunk
 WIDEST, HIGHEST, GAP = 1.5, 2.6, 0.06  # inches of a panel, and between two
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "figure.constrained_layout.use": True,
     "figure.dpi": DPI,
     "font.size": SIZE,
@@ -202,7 +202,8 @@ def panel_grid(
     above = (max(head.count("\n") for head in heads.values()) + 1) * 1.3 * size / 72 * any(titles)
     height = rows * lines * (panel * aspect + GAP) + rows // length * lines * above + 0.65
     figure = Plot(figsize=(across * (panel + GAP) + 0.6, height), layout="compressed")
-    figure.get_layout_engine().set(w_pad=GAP / 2, h_pad=GAP / 2, wspace=0, hspace=0)
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=GAP / 2, h_pad=GAP / 2, wspace=0, hspace=0)
     axes = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
     for spare in axes[:, columns:].flat:
         spare.remove()

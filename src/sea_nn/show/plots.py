@@ -193,8 +193,8 @@ def _plot_top(e: Explanation, sizes: Sequence[int]) -> Plot:
     rows = []
     for i, r in np.ndindex(len(e), len(methods)):
         picture = np.full((1, 1, 3), 150) if e.images is None else to_array(e.images[i])
-        lit = [_light(picture, enlarge(mask)) for mask in to_array(masks[i, r])]
-        rows.append([paint(positions[i, r]), *lit])
+        shown = [_light(picture, enlarge(mask)) for mask in to_array(masks[i, r])]
+        rows.append([paint(positions[i, r]), *shown])
     headings = name_rows(e) if len(e) > 1 else ()
     return panel_grid(rows, ["map", *titles], methods * len(e), headings=headings)[0]
 
@@ -206,7 +206,7 @@ def _plot_slices(
     maps = to_array(volumes)[:, 0]
     picked = [pick_slices(volume) for volume in maps]
     rows = [
-        paint_slices(volume, picked[i], None if images is None else images[i])
+        list(paint_slices(volume, picked[i], None if images is None else images[i]))
         for i, volume in enumerate(maps)
     ]
     figure, axes = panel_grid(rows, [""] * len(picked[0]), labels, unit)

@@ -91,7 +91,8 @@ def plot_words(e: Explanation) -> Plot:
                     row, left = row + 1, 0.0
             row += 1.45
     height = row * LINE + 0.35
-    figure = Plot(figsize=(WIDTH, height), layout="none")
+    layout: Any = "none"
+    figure = Plot(figsize=(WIDTH, height), layout=layout)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, WIDTH), ylim=(height, 0))
     axes.set_axis_off()
