@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any, Literal
 
 import torch
@@ -26,7 +27,6 @@ ROUNDING = 1e-5
 """A gain below this share of the model's own answers is the arithmetic's."""
 MOST_NUMBERS = 1 << 24
 """Curves of n features take n² numbers each: so many are held at once."""
-NORMAL = torch.distributions.Normal(0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,7 @@ class SetFunction:
         errors = self.process.leave_out()[1].square().mean(1, keepdim=True)
         answers, used = errors.new_tensor(self.process.sets.shape[1]), self.process.n_free
         spent = answers / (answers - used).clamp(min=answers / 2)
-        usual = NORMAL.icdf(torch.tensor(0.5 + interval / 2, dtype=torch.float64))
-        return usual * (errors.clamp(min=1) * spent).sqrt()
+        return find_quantile(interval) * (errors.clamp(min=1) * spent).sqrt()
 
     def find_doubt(self, interval: float = 0.9) -> Tensor:
         """How wide the interval of an answer left out is, as a share of what it is unlearned, [N].
@@ -89,7 +88,7 @@ class SetFunction:
         """
         predicted, errors = self.process.leave_out()
         deviation = ((self.process.answers - predicted) / errors).nan_to_num().abs()
-        width = self._find_width(interval) / NORMAL.icdf(torch.tensor(0.5 + interval / 2))
+        width = self._find_width(interval) / find_quantile(interval)
         return (width * deviation / self.process.spread).mean(1)
 
     @cached_property
@@ -183,6 +182,11 @@ class SetFunction:
         else:
             process = SetProcess.fit(sets, warped)
         return cls(process, answers[:, :1], answers[:, -1:], link)
+
+
+def find_quantile(interval: float) -> float:
+    """Half the interval that holds this share of a normal distribution, in its deviations."""
+    return NormalDist().inv_cdf(0.5 + interval / 2)
 
 
 def find_rounding(f: Any) -> Tensor:

@@ -66,7 +66,8 @@ class Draws:
     def rows(self, which: Tensor) -> Draws:
         """The functions of some of the inputs."""
         parts = ((item.name, getattr(self, item.name)) for item in fields(self))
-        return Draws(**{name: None if part is None else part[which] for name, part in parts})
+        cut: dict[str, Any] = {name: None if p is None else p[which] for name, p in parts}
+        return Draws(**cut)
 
     def add(self, other: Draws) -> Draws:
         """These functions and those of draws without waves, side by side."""
@@ -302,7 +303,8 @@ class SetProcess:
         solved = torch.linalg.solve_triangular(
             self.root, self._kernel(x, self.sets).mT, upper=False
         )
-        return self._kernel(x, x) - solved.mT @ solved
+        known: Tensor = solved.mT @ solved
+        return self._kernel(x, x) - known
 
     @torch.no_grad()
     def leave_out(self) -> tuple[Tensor, Tensor]:

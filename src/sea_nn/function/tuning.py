@@ -5,7 +5,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tuning:
-    """Numbers set by hand; tuned on inputs that no table reports."""
+    """Numbers set by hand, on games and pictures that no table reports.
+
+    What they do together is measured by ``sea bench games`` (docs/results/games.md), ``predicts``
+    (predicts.md) and ``speed_learning`` (steady.md).
+
+    Attributes:
+        floor: probabilities are read as (p + floor) / (1 + 2 floor): below it they differ by more
+            in log-odds than in what anybody would do about them.
+        own_scale: how far features may differ in scale, a priori: the deviation of its logarithm.
+        least_noise: of the answers, in units of their variance; keeps matrices well conditioned.
+        evidence_rate: the step of the search for the largest evidence.
+        most_answers_for_evidence: variances and scales are those of at most so many answers, since
+            the search costs their cube.
+        waves: cosines that stand for a draw of the prior.
+        splits_share: of the questions that are balanced splits.
+        least_splits: but at least so many splits, two questions each.
+        first_steps: of the search after the splits.
+        steps: of the search after each later round, which goes on from the round before.
+        least_round: questions in a round, at least.
+        rounds_by: a round has one question for so many that were asked before.
+        draws: functions in each round whose orders are searched for.
+        curiosity: how much is asked about sets whose answer is flat, where it is 1 at the steepest.
+        chains: of sets that the search for an order keeps, n times their number.
+    """
 
     floor: float = 0.01
     own_scale: float = 0.7
