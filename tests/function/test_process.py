@@ -214,7 +214,24 @@ def test_gains_sum_to_the_models_own_difference_and_never_grow(link: str, wish: 
     assert bool((gains.diff(dim=1) <= 1e-9).all())
     assert torch.equal(order.sort(1).values, torch.arange(SIZE).expand(N, -1))
     low, high = f.bound_gains(order).unbind(2)
+    gains = f.find_gains(order)
     assert bool((low <= high).all())
+    assert bool(((low <= gains) & (gains <= high)).double().mean() > 0.9)
+    first, last = f.bound_ranks().unbind(2)
+    assert bool(((first >= 1) & (first <= last) & (last <= SIZE)).all())
+
+
+def test_places_are_surer_the_more_is_known() -> None:
+    worth = torch.linspace(2, -1, 6).double()
+    every = (torch.arange(64)[:, None] >> torch.arange(6) & 1).double()[None]
+    apart = []
+    for sets in (every[:, [0, 7, 21, 63]], every):
+        said = sets @ worth
+        process = SetProcess.fit(sets, warp(said, "log-odds"))
+        f = SetFunction(process, said[:, :1], said[:, -1:])
+        first, last = f.bound_ranks().unbind(2)
+        apart.append(float((last - first).double().mean()))
+    assert apart[1] < 1 < apart[0]
 
 
 def test_parts_build_the_same_function() -> None:

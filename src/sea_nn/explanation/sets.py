@@ -100,6 +100,14 @@ class FeatureSets(Contents):
             return None
         return self.function.bound_gains(self.order.cpu()).float()
 
+    @cached_property
+    def rank_intervals(self) -> Tensor | None:
+        """Between which two places of ``order`` each feature is believed to be with .9, [N, n, 2].
+
+        By feature, not by place; the first place is 1.
+        """
+        return None if self.function is None else self.function.bound_ranks()
+
     def count(self, p: int | float) -> int:
         """How many features ``p`` means: an integer is a count, a float a share of all n."""
         n = self.order.shape[1]

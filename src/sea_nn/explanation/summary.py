@@ -107,8 +107,9 @@ def _say_first(e: Any, i: int) -> str:
         return _name(e, i, first)
     for place, k in enumerate(first):
         low, high = e.gain_intervals[i, place].tolist()
-        gain = f"{float(e.gains[i, place]):.2g} ({low:.2g} to {high:.2g})"
-        said.append(f"{e.name_feature(k, i)} {gain}")
+        gain = f"{float(e.gains[i, place]):.2g} ({low:.2g} to {high:.2g}"
+        best, worst = e.rank_intervals[i, k].tolist()
+        said.append(f"{e.name_feature(k, i)} {gain}, place {best} to {worst})")
     return ", ".join(said)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -105,8 +105,8 @@ class SetFunction:
         """The best order of the features by a wish, int64 [N, n]; see ``order.find_orders``."""
         n = self.process.sets.shape[2]
         width = max(1, TUNING.chains // n)
-        mean = self.process.mean()
-        return find_orders(self.process, mean, lambda v: read(v, self.link), wish, width)[:, 0]
+        likely = partial(read, link=self.link)
+        return find_orders(self.process, self.process.mean(), likely, wish, width)[:, 0]
 
     def find_gains(self, order: Tensor, wish: str = "both") -> Tensor:
         """What each feature of an order adds after those before it, [N, n]; they never grow.
@@ -118,12 +118,24 @@ class SetFunction:
         return self._find_gains(self.process.predict(_chain(order)).mean[:, None], wish)[:, 0]
 
     def bound_gains(self, order: Tensor, interval: float = 0.9, count: int = 64) -> Tensor:
-        """Between which two values each gain of ``find_gains`` is believed to lie, [N, n, 2]."""
-        generator = torch.Generator().manual_seed(0)
-        draws = self.process.draw(count, generator)
+        """Between which two values each gain of ``find_gains`` is believed to lie, [N, n, 2].
+
+        It is as far from the gain as gains of functions that the answers do not rule out are from
+        their own mean: each has a curve of its own, and the least one above is steeper at first.
+        """
+        draws = self.process.draw(count, torch.Generator().manual_seed(0))
         gains = self._find_gains(self.process.evaluate(draws, _chain(order)), "both")
-        ends = torch.tensor([0.5 - interval / 2, 0.5 + interval / 2], dtype=torch.float64)
-        return gains.quantile(ends, dim=1).permute(1, 2, 0)
+        away = find_ends(gains, interval) - gains.mean(1)[..., None]
+        return self.find_gains(order)[..., None] + away
+
+    def bound_ranks(self, interval: float = 0.9, count: int = 64) -> Tensor:
+        """Between which two places of the order each feature is believed to be, from 1: [N, n, 2].
+
+        They are the places in the orders of functions that the answers do not rule out.
+        """
+        draws = self.process.draw(count, torch.Generator().manual_seed(0))
+        orders = find_orders(self.process, draws, partial(read, link=self.link))
+        return find_ends(orders.argsort(2).double() + 1, interval).round().long()
 
     def _find_gains(self, values: Tensor, wish: str) -> Tensor:
         """Gains of K functions from values along a chain and of the complements, [N, K, n]."""
@@ -131,10 +143,14 @@ class SetFunction:
         ends = [warp(end, self.link)[:, None] for end in (self.none, self.all)]
         kept, gone = _pin(first, *ends), ends[0] + ends[1] - _pin(rest, ends[1], ends[0])
         curve = {"keep": kept, "remove": gone}.get(wish, (kept + gone) / 2)
-        apart = ends[1] - ends[0]
-        unit = (self.all - self.none)[:, None] / torch.where(apart == 0, 1, apart)
-        unit = torch.where(apart == 0, 1.0, unit)
-        return concave_slopes(curve.flatten(0, 1)).view(*curve.shape[:2], -1) * unit
+        slopes = concave_slopes(curve.flatten(0, 1)).view(*curve.shape[:2], -1)
+        # Between log-odds beyond the floor lies more than between their warped ones: the gains of
+        # that sign have the rest, each its share.
+        lacking = (self.all - self.none)[:, None] - (ends[1] - ends[0])
+        own = (slopes * lacking.sign()).clamp(min=0)
+        whole = own.sum(2, keepdim=True)
+        share = torch.where(whole > 0, own / whole.clamp(min=1e-300), 1 / own.shape[2])
+        return slopes + lacking * share
 
     def find_against(self) -> Tensor:
         """How much more the class is expected to have without each feature, [N, n].
@@ -182,6 +198,12 @@ class SetFunction:
         else:
             process = SetProcess.fit(sets, warped)
         return cls(process, answers[:, :1], answers[:, -1:], link)
+
+
+def find_ends(values: Tensor, interval: float) -> Tensor:
+    """Between which two of K values the middle share of them lies: [N, K, n] -> [N, n, 2]."""
+    ends = torch.tensor([0.5 - interval / 2, 0.5 + interval / 2], dtype=values.dtype)
+    return values.quantile(ends, dim=1).permute(1, 2, 0)
 
 
 def find_quantile(interval: float) -> float:

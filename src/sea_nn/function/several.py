@@ -85,6 +85,13 @@ class SeveralFunctions:
             found[i, : len(places)] = f.bound_gains(own[None], interval, count)[0]
         return found
 
+    def bound_ranks(self, interval: float = 0.9, count: int = 64) -> Tensor:
+        """Between which two places each feature is believed to be, [N, width, 2]; 0 without one."""
+        found = torch.zeros(len(self.each), self.width, 2, dtype=torch.int64)
+        for row, f, places in zip(found, self.each, self.places, strict=True):
+            row[places] = f.bound_ranks(interval, count)[0]
+        return found
+
     def rows(self, which: Tensor | slice) -> SeveralFunctions:
         """The functions of some of the inputs."""
         picked = torch.arange(len(self.each))[which].tolist()

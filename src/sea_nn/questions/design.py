@@ -24,6 +24,7 @@ from sea_nn.function.tuning import TUNING
 
 MOST_CANDIDATES = 512
 """Sets to choose a round's questions from; a bound on memory, not on what is found."""
+SPARE = 64  # sets of which one was surely not asked about, where candidates run out
 
 
 def design(
@@ -144,22 +145,25 @@ def choose(process: SetProcess, link: Link, size: int, generator: torch.Generato
     weight = slope * process.spread + TUNING.curiosity
     known = _mark_known(candidates, process.sets)
     covariance, noise = process.covariance(candidates), process.noise()[:, None]
-    chosen = []
-    for _ in range(size):
+    rows, chosen = torch.arange(count), list[Tensor]()
+    for place in range(size):
         own = covariance.diagonal(dim1=1, dim2=2).clamp(min=0) + noise
         less = (weight.square()[:, None] @ covariance.square())[:, 0] / own
         less = less.masked_fill(known, -1)
         best = less.amax(1, keepdim=True)
-        place = (less >= best - 1e-9 * best.abs()).double().argmax(1)
-        rows = torch.arange(count)
-        picked = candidates[rows, place]
+        at = (less >= best - 1e-9 * best.abs()).double().argmax(1)
+        picked = candidates[rows, at]
         nothing_left = best[:, 0] < 0
         if bool(nothing_left.any()):  # fewer candidates than questions: any set will do
-            spare = (torch.rand(n, generator=generator) < 0.5).double()
-            picked = torch.where(nothing_left[:, None], spare, picked)
+            # Drawn apart: that one input needs it must not move what the others are asked.
+            spares = torch.Generator().manual_seed(process.sets.shape[1] + place)
+            asked = torch.cat([process.sets, *(one[:, None] for one in chosen)], 1)
+            spare = (torch.rand(SPARE, n, generator=spares) < 0.5).double().expand(count, -1, -1)
+            fresh = (~_mark_known(spare, asked)).double().argmax(1)
+            picked = torch.where(nothing_left[:, None], spare[rows, fresh], picked)
         chosen.append(picked)
         known |= (candidates == picked[:, None]).all(2)
-        column = covariance[rows, :, place] / own[rows, place].sqrt()[:, None]
+        column = covariance[rows, :, at] / own[rows, at].sqrt()[:, None]
         covariance.baddbmm_(column[:, :, None], column[:, None], alpha=-1)
     return torch.stack(chosen, 1)
 
