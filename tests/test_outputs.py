@@ -176,6 +176,9 @@ def test_what_cannot_be_read_comes_with_the_line_to_write(model, hint):
 def test_what_was_assumed_is_said(x):
     e = SEA(build("logits"), budget=40).explain(x)
     assert e.assumed[0].startswith("outputs are logits: 3 columns")
+    own = float(build("logits")(x)[0, e.target[0]].sigmoid())
+    assert f"a softmax says {float(e.score[0]):.2f}" in e.assumed[0]
+    assert f'it would be {own:.2f}: output="sigmoid"' in e.assumed[0]
     assert "blurred" in e.assumed[1]
     told = SEA(build("logits"), budget=40, output="logits", absent="mean").explain(x).assumed
     assert told[0].endswith("said by the caller")

@@ -20,7 +20,7 @@ from sea_nn.features import TABLE, Features
 from sea_nn.function.function import CLIP, find_rounding
 from sea_nn.members.checks import check_completeness, check_maps
 from sea_nn.members.run import Check, MemberMaps, check_members, check_probe
-from sea_nn.model.outputs import Output
+from sea_nn.model.outputs import SAID, Output
 from sea_nn.model.probe import Probe
 from sea_nn.questions.curve import choose_counts
 from sea_nn.questions.learn import AnswersMap
@@ -139,6 +139,15 @@ def assemble(
     )
 
 
+def compare_readings(logits: Tensor, target: int) -> str:
+    """What a softmax says of a class, and what a sigmoid would, in words: logits [K]."""
+    one, own = logits.softmax(0), logits.sigmoid()
+    return (
+        f"of the first input a softmax says {float(one[target]):.2f}; were each column a label of "
+        f'its own, it would be {float(own[target]):.2f}: output="sigmoid"'
+    )
+
+
 def tell(call: Any, probe: Probe, members: MemberMaps, started: float) -> Provenance:
     """Where an explanation comes from, from settings to seconds."""
     settings, meter, output = call.settings, probe.meter, probe.output
@@ -147,6 +156,8 @@ def tell(call: Any, probe: Probe, members: MemberMaps, started: float) -> Proven
     assumed = [f"outputs are {output.kind}: {output.found}", *probe.notices]
     if output.notice in assumed:
         assumed.remove(output.notice)
+    if output.kind == "logits" and output.found != SAID and probe.target.ndim == 1:
+        assumed[0] += f" ({compare_readings(probe.whole[0], int(probe.target[0]))})"
     if settings.budget is not None:
         assumed.append(call.absent)
     return Provenance(

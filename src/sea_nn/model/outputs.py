@@ -33,6 +33,7 @@ OUTPUTS = {
     "value": "a number, as of a regression",
 }
 SUM_TOLERANCE = 1e-4
+SAID = "said by the caller"
 BOUNDED = ("Sigmoid", "Softmax", "Hardsigmoid", "Clamp", "Exp")
 """Operations, as autograd calls them, whose results are probabilities where they lie in [0, 1]."""
 LINEAR = ("Addmm", "Mm")
@@ -58,7 +59,7 @@ class Output:
 
     kind: str
     notice: str = ""
-    found: str = field(default="said by the caller", compare=False)
+    found: str = field(default=SAID, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in OUTPUTS:
