@@ -125,7 +125,7 @@ def main() -> None:
             name = f"{INSIDE % 'stage'}?.getElementById('name').textContent"
             page.wait(DONE, PATIENCE)
             choices = f"{INSIDE % 'picker'}.querySelectorAll('.choice')"
-            for thumb, shown in ((1, "espresso"), (0, "cat")):
+            for thumb, shown in ((0, "cat"), (1, "espresso")):
                 page.run(f"{choices}[{thumb}].click()")
                 page.wait(f"{name}.includes({shown!r})", PATIENCE)
                 page.wait(DONE, PATIENCE)

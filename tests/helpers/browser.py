@@ -30,11 +30,18 @@ def chromium(tmp_path_factory):
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         pytest.skip("browser tests need chromium and chromedriver: apt install chromium-driver")
     pytest.importorskip("selenium", reason="browser tests need selenium: pip install selenium")
+    with drive(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+@contextmanager
+def drive(profile):
+    """A driver of a headless Chromium that keeps its own things in the folder ``profile``."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = webdriver.ChromeService(shutil.which("chromedriver"))

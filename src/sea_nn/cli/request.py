@@ -257,8 +257,8 @@ def gather_pictures(
     if own:
         complain(f"Passed over in {output}: {len(own)} results of an earlier run", "")
         paths = [path for path in paths if path not in own]
-    if demo_for is not None:  # the network for clothes knows no cats
-        paths = [ASSETS / ("boot.png" if demo_for == "fashion-cnn" else "cat.jpg"), *paths]
+    if demo_for is not None:  # the network for clothes knows no cups
+        paths = [ASSETS / ("boot.png" if demo_for == "fashion-cnn" else "coffee.jpg"), *paths]
     if not paths and not empty:
         raise InputError(
             "there is nothing to explain: name pictures, folders or globs, or try --demo"
