@@ -103,7 +103,7 @@ function drawGains({ group, gains, intervals, sums, sides: [above, below] }) {
   if (intervals) note.append("Upright lines are the intervals that gains lie in; faint ones hold 0: whether these features count is not known. ");
   if (sums) {
     const [sum, all, none] = sums, off = Math.abs(sum - (all - none)) > 0.002 * Math.max(1, Math.abs(all - none));
-    note.append(`Gains are in ${unit} and sum to ${amount(off ? sum : all - none)}`,
+    note.append(`Gains are in ${unit} and sum to ${amount(sum)}`,
       below ? ` (${amount(above)} for it, which the map has, ${amount(below)} against it)` : "", "; the model's own difference is ",
       `${amount(all)} (whole input) − ${amount(none)} (nothing left) = ${amount(all - none)}: `,
       make("b", off ? "they differ" : "checked, equal", off ? "warn" : "ok"), ".");

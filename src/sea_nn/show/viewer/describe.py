@@ -113,7 +113,8 @@ def describe_input(e: Explanation, i: int, side: int = SIDE) -> dict[str, Any]:
     }
     if e.function is not None:
         ends = (e.gains[i].double().sum(), e.function.all[i], e.function.none[i])
-        data["sums"] = _number([float(end) for end in ends])
+        # Whole: rounded here and again on the page, equal sums would be written as two.
+        data["sums"] = _clean([float(end) for end in ends])
     if e.view == "slices":
         data["slices"] = _pick(e, i)
     if len(e.shape) == 1:
