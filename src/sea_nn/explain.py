@@ -1,10 +1,10 @@
 """The one path of every explanation. Read this first.
 
-    a call, checked (``call.py``)
+    a call, checked (call.py)
         -> the model, opened once; every row that it sees is counted
         -> members say where they see evidence
         -> one function of sets of features is learned for each input
-        -> its maps and order, and what a person should know: an ``Explanation``
+        -> its maps and order, and what a person should know: an Explanation
 
 With a budget, the default, the function is learned from the model's own answers about sets of
 features (``ask``); without one it is learned from the members' heatmaps, as in the paper
