@@ -54,7 +54,9 @@ $(VENV)/bin/pip:
 # The demo brings what the README shows afterwards: the page (app) and whole data sets (data).
 # Few of the modules are imported, so they are compiled when imported, not when installed.
 $(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
-	@echo "Installing SEA-NN, PyTorch and the app into $(VENV) (some minutes, once) ..."
+	@echo "1 of 2: installing PyTorch into $(VENV) (some minutes, once) ..."
+	@$(BIN)/pip install -q --no-compile -c constraints.txt torch 2>&1 | grep -v '^WARNING: Location' || true
+	@echo "2 of 2: installing SEA-NN and the app ..."
 	@$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[app,data]" 2>&1 | grep -v '^WARNING: Location' || true
 	@$(BIN)/python -c "import sea_nn, gradio, pyarrow" && touch $@
 
