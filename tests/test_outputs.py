@@ -176,7 +176,7 @@ def test_what_cannot_be_read_comes_with_the_line_to_write(model, hint):
 def test_what_was_assumed_is_said(x):
     e = SEA(build("logits"), budget=40).explain(x)
     assert e.assumed[0].startswith("outputs are logits: 3 columns")
-    own = float(build("logits")(x)[0, e.target[0]].sigmoid())
+    own = float(build("logits")(x).detach()[0, e.target[0]].sigmoid())
     assert f"a softmax says {float(e.score[0]):.2f}" in e.assumed[0]
     assert f'it would be {own:.2f}: output="sigmoid"' in e.assumed[0]
     assert "blurred" in e.assumed[1]
