@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sea_nn.function.order import find_orders
+from sea_nn.function.order import WISHES, find_orders
 from sea_nn.function.process import SetProcess
 from sea_nn.function.tuning import TUNING
 
@@ -102,11 +102,46 @@ class SetFunction:
         return (square.sum(1) / asked.sum(1).clamp(min=1)).sqrt()
 
     def find_order(self, wish: str = "both") -> Tensor:
-        """The best order of the features by a wish, int64 [N, n]; see ``order.find_orders``."""
+        """The order of the features that promises most by a wish, int64 [N, n].
+
+        The best chain by the mean of the process (``order.find_orders``) is read off many cells
+        that few answers are about; features by what they add on average hang on no single set. Of
+        these two orders and the one between them that is taken which says most by the mean of
+        functions that the answers do not rule out.
+        """
         n = self.process.sets.shape[2]
         width = max(1, TUNING.chains // n)
-        likely = partial(read, link=self.link)
-        return find_orders(self.process, self.process.mean(), likely, wish, width)[:, 0]
+        mean, likely = self.process.mean(), partial(read, link=self.link)
+        searched = find_orders(self.process, mean, likely, wish, width)[:, 0]
+        effects = self.find_effects().argsort(dim=1, descending=True, stable=True)
+        between = (searched.argsort(1) + effects.argsort(1)).argsort(dim=1, stable=True)
+        orders = torch.stack([searched, effects, between], 1)
+        said = torch.stack([self._expect(order, wish) for order in orders.unbind(1)], 1)
+        best = (said * 1e9).round().argmax(1)
+        return orders[torch.arange(len(orders)), best]
+
+    def _expect(self, order: Tensor, wish: str, count: int = 32) -> Tensor:
+        """What an order says along its chain, by the mean of functions of the process: [N]."""
+        draws = self.process.draw(count, torch.Generator().manual_seed(1))
+        sets = _chain(order)[:, list_places(order.shape[1])]
+        left, removed = read(self.process.evaluate(draws, sets), self.link).mean(1).chunk(2, 1)
+        keep, remove = WISHES[wish]
+        return (keep * left - remove * removed).mean(1)
+
+    def find_effects(self, count: int = 256) -> Tensor:
+        """What each feature adds to the expected score, on average over random sets, [N, n].
+
+        It is the mean slope at these sets, of which a half are complements of the others.
+        """
+        n, generator = self.process.sets.shape[2], torch.Generator().manual_seed(2)
+        size = torch.linspace(0, 1, count // 2, dtype=torch.float64)[:, None]
+        half = (torch.rand(count // 2, n, generator=generator) < size).double()
+        sets = torch.cat([half, 1 - half]).expand(len(self.none), -1, -1).clone()
+        with torch.enable_grad():
+            sets.requires_grad_(True)
+            said = read(self.process.expect(sets), self.link).mean(1).sum()
+            (slope,) = torch.autograd.grad(said, sets)
+        return slope.sum(1)
 
     def find_gains(self, order: Tensor, wish: str = "both") -> Tensor:
         """What each feature of an order adds after those before it, [N, n]; they never grow.
@@ -198,6 +233,12 @@ class SetFunction:
         else:
             process = SetProcess.fit(sets, warped)
         return cls(process, answers[:, :1], answers[:, -1:], link)
+
+
+def list_places(n: int, most: int = 64) -> Tensor:
+    """Rows of ``_chain`` for at most so many sizes between none and all, evenly spread."""
+    sizes = torch.linspace(1, n - 1, min(n - 1, most)).round().long() if n > 1 else torch.arange(2)
+    return torch.cat([sizes, sizes + n + 1])
 
 
 def find_ends(values: Tensor, interval: float) -> Tensor:

@@ -285,11 +285,16 @@ class SetProcess:
         """What is expected of sets [N, R, n], on the answers' scale; noise is in the deviation."""
         x = sets.double()
         cross = self._kernel(x, self.sets)
-        mean = (cross @ self.weight[..., None])[..., 0]
         solved = torch.linalg.solve_triangular(self.root, cross.mT, upper=False)
         own = self._prior_variance(x) - solved.square().sum(1)
         deviation = (own.clamp(min=0) + self.noise()[:, None]).sqrt()
-        return Prediction(mean * self.spread + self.middle, deviation * self.spread)
+        mean = (cross @ self.weight[..., None])[..., 0] * self.spread + self.middle
+        return Prediction(mean, deviation * self.spread)
+
+    def expect(self, sets: Tensor) -> Tensor:
+        """The mean alone, with a gradient by the sets where they want one: [N, R]."""
+        mean = (self._kernel(sets, self.sets) @ self.weight[..., None])[..., 0]
+        return mean * self.spread + self.middle
 
     def _prior_variance(self, x: Tensor) -> Tensor:
         h = self.hyper
