@@ -239,9 +239,7 @@ class _Reader:
         trust = f.process.trust()
 
         def draw(order: Tensor, wish: str) -> Tensor:
-            gains = f.find_gains(order, wish)
-            by_feature = torch.zeros_like(gains).scatter(1, order, gains)
-            return paint(by_feature.clamp(min=0), f, self.heat, features)
+            return paint(order, f.find_gains(order, wish), f, self.heat, features)
 
         gains = f.find_gains(order)
         said = self.recall(list_sets(order, counts)) if counts else f.none[:, :0]

@@ -3,7 +3,7 @@
 A feature's gain is what its positions have together. Of cells of images the members' heat says
 where inside: as much of it as the answers believed, by what their share of the heat was found to
 add. What a cell gains beyond its heat is spread evenly and softened at the edges, so that a map has
-no steps where the evidence has none.
+no steps where the evidence has none; its place in the order counts as much as its gain.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ from torch import Tensor
 from sea_nn.features import Features, smooth
 from sea_nn.function.function import SetFunction
 
+BY_PLACE = 0.01
+"""The part of a map of cells that falls with the place alone."""
 
-def paint(gains: Tensor, f: SetFunction, heat: Tensor, features: Features) -> Tensor:
-    """Gains of features, >= 0, over the positions of the map: [N, n] -> [N, *shape].
+
+def paint(order: Tensor, gains: Tensor, f: SetFunction, heat: Tensor, features: Features) -> Tensor:
+    """Gains above 0 along an order, over the positions of the map: [N, n] -> [N, *shape].
 
     Args:
-        gains: by feature.
+        order: of the features, [N, n].
+        gains: along it.
         f: what was learned.
         heat: by member, [N, m, *shape].
         features: of the inputs; only a grid's cells have heat and soft edges inside.
     """
     own = features.count().to(gains)
+    gains = torch.zeros_like(gains).scatter(1, order, gains.clamp(min=0))
     even = features.expand(gains / own)
     if features.groups is None or features.layout is None:
         return even
@@ -33,9 +38,13 @@ def paint(gains: Tensor, f: SetFunction, heat: Tensor, features: Features) -> Te
     scale = (gains.sum(1) / warm.flatten(1).sum(1).clamp(min=1e-300)).clamp(max=1.0)
     warm = warm * scale.view(-1, *[1] * (warm.ndim - 1))
     rest = features.expand((gains - by_cell * scale[:, None]) / own)
+    # Places tell apart what gains do not: features that gain as much as others, or nothing.
+    places = features.expand((features.n - order.argsort(1)) / own)
     for axis, (size, cells) in enumerate(zip(features.shape, features.layout, strict=True), 1):
-        rest = smooth(rest, axis, size / cells / 2)
-    return share_out(warm + rest, gains, own)
+        rest, places = (smooth(one, axis, size / cells / 2) for one in (rest, places))
+    total = gains.sum(1) / places.flatten(1).sum(1)
+    total = torch.where(total > 0, total, 1.0).view(-1, *[1] * (warm.ndim - 1))
+    return share_out(warm + rest + places * total, gains, own)
 
 
 def believe(f: SetFunction, heat: Tensor) -> Tensor:
@@ -57,12 +66,16 @@ def share_out(density: Tensor, gains: Tensor, sizes: Tensor) -> Tensor:
     """Give positions, in the order of their density, the gains by position, the largest first.
 
     So the k largest positions have what the features of the same area gain that gain most, and the
-    map sums to all gains. Positions of equal rank differ by as little as tells them apart.
+    map sums to all gains. A small part of them falls with the place alone: whoever hides positions
+    from the largest on needs an order, also of those that gain nothing.
     """
     flat, positions = density.flatten(1), density[0].numel()
     values = (gains / sizes).repeat_interleave(sizes.long(), 1, output_size=positions)
     values = values.sort(dim=1, descending=True).values
+    fall = torch.arange(positions, 0, -1, dtype=values.dtype)
+    fall = fall / fall.sum() * values.sum(1, keepdim=True)
     order = flat.argsort(dim=1, descending=True, stable=True)
+    values = torch.lerp(values, fall, BY_PLACE)
     return torch.zeros_like(values).scatter(1, order, values).view(density.shape)
 
 
