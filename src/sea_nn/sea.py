@@ -43,7 +43,7 @@ class SEA(Attribution):  # type: ignore[misc]
         budget: the most rows of each input that the model sees: members, questions and checks
             together. The function is then learned from the model's answers about sets: gains are in
             log-odds and ``Explanation.predict`` says what the model would. About 34, 128, 512 and
-            1,024 were measured (docs/results/learned.md). Where neither budget, methods nor config
+            1,024 were measured (docs/results/budgets.md). Where neither budget, methods nor config
             are given, it is 512; None beside one of these: the paper's function.
         absent: what becomes of what is left out when the model is asked: "blur", "mean" (its own
             mean colour), "baseline" (the members' baseline), "noise", "interpolate" (series),
