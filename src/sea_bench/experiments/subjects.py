@@ -27,6 +27,8 @@ from sea_nn.features import Features
 from sea_nn.metrics import Metric
 
 IMAGES = ("fmnist", "vit", "btd", "tiny_imagenet", "imagenet", "resnet50", "pets", "cub")
+GRIDS = {"vit": (7, 7)}
+"""Cells that are asked about, where a model has patches of its own."""
 TUNING = 7  # games of a kind, the first by name, that settings may be chosen by
 
 
@@ -107,7 +109,7 @@ def _list_images(run: Run, name: str) -> list[Subject]:
     model, found = inputs.loaded.model, []
     for number in range(len(inputs)):
         batch = inputs.read([number])
-        features = Features.of(batch.x).on_grid(GRID, batch.x.device)
+        features = Features.of(batch.x).on_grid(GRIDS.get(name, GRID), batch.x.device)
         fills = fill_all(batch.x, features, "blur")
         score = make_score(model, batch.x, batch.target, features, fills)
         found.append(Subject(model, batch.x, batch.target, features, score, "logits", number))
