@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.function.order import WISHES, find_orders
-from sea_nn.function.process import SetProcess
+from sea_nn.function.process import Draws, SetProcess
 from sea_nn.function.tuning import TUNING
 
 Link = Literal["log-odds", "value"]
@@ -113,29 +113,30 @@ class SetFunction:
         width = max(1, TUNING.chains // n)
         mean, likely = self.process.mean(), partial(read, link=self.link)
         searched = find_orders(self.process, mean, likely, wish, width)[:, 0]
-        effects = self.find_effects().argsort(dim=1, descending=True, stable=True)
+        effects = self.effects.argsort(dim=1, descending=True, stable=True)
         between = (searched.argsort(1) + effects.argsort(1)).argsort(dim=1, stable=True)
         orders = torch.stack([searched, effects, between], 1)
-        said = torch.stack([self._expect(order, wish) for order in orders.unbind(1)], 1)
+        draws = self.process.draw(32, torch.Generator().manual_seed(1))
+        said = torch.stack([self._expect(draws, order, wish) for order in orders.unbind(1)], 1)
         best = (said * 1e9).round().argmax(1)
         return orders[torch.arange(len(orders)), best]
 
-    def _expect(self, order: Tensor, wish: str, count: int = 32) -> Tensor:
+    def _expect(self, draws: Draws, order: Tensor, wish: str) -> Tensor:
         """What an order says along its chain, by the mean of functions of the process: [N]."""
-        draws = self.process.draw(count, torch.Generator().manual_seed(1))
         sets = _chain(order)[:, list_places(order.shape[1])]
         left, removed = read(self.process.evaluate(draws, sets), self.link).mean(1).chunk(2, 1)
         keep, remove = WISHES[wish]
         return (keep * left - remove * removed).mean(1)
 
-    def find_effects(self, count: int = 256) -> Tensor:
+    @cached_property
+    def effects(self) -> Tensor:
         """What each feature adds to the expected score, on average over random sets, [N, n].
 
         It is the mean slope at these sets, of which a half are complements of the others.
         """
         n, generator = self.process.sets.shape[2], torch.Generator().manual_seed(2)
-        size = torch.linspace(0, 1, count // 2, dtype=torch.float64)[:, None]
-        half = (torch.rand(count // 2, n, generator=generator) < size).double()
+        size = torch.linspace(0, 1, 128, dtype=torch.float64)[:, None]
+        half = (torch.rand(len(size), n, generator=generator) < size).double()
         sets = torch.cat([half, 1 - half]).expand(len(self.none), -1, -1).clone()
         with torch.enable_grad():
             sets.requires_grad_(True)
