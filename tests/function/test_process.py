@@ -268,3 +268,11 @@ def test_a_constant_model_is_a_flat_function() -> None:
     p = SetProcess.fit(sets, torch.full((N, 12), 1.5).double(), steps=5)
     found = p.predict(other_sets(5, seed=9))
     assert torch.allclose(found.mean, torch.full((N, 5), 1.5).double(), atol=1e-6)
+
+
+def test_no_gain_is_larger_than_the_answers_where_both_ends_lie_beyond_the_floor() -> None:
+    f = make_function()
+    far = SetFunction(f.process, torch.full((N, 1), -13.8), torch.full((N, 1), -12.2), "log-odds")
+    gains = far.find_gains(far.find_order())
+    assert torch.allclose(gains.sum(1), torch.full((N,), 1.6, dtype=gains.dtype), atol=1e-5)
+    assert float(gains.abs().max()) < 15
