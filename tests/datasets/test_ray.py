@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sea_nn.datasets.cluster import Plan
+from sea_nn.datasets.cluster import WorkerLossError, share_out
 from sea_nn.datasets.progress import Progress
 from sea_nn.datasets.shard import Job, Task
 from sea_nn.datasets.storage import list_committed
@@ -48,22 +48,36 @@ def test_a_lost_worker_and_then_a_lost_driver_change_no_byte(tmp_path, undisturb
 
 
 def test_what_a_lost_worker_had_comes_first_and_a_deadly_shard_is_given_up():
-    tasks = [Task(k, ()) for k in range(6)]
-    plan = Plan(tasks, 2)
-    assert plan.next("a") == tasks[:2]
-    assert plan.next("b") == tasks[2:4]
-    plan.lose("a")
-    assert plan.next("c") == tasks[:2]
-    plan.commit("c")
-    assert plan.next("c") == [tasks[1], tasks[4]]
-    for name, following in zip("cde", "def", strict=True):  # shard 1 kills whoever takes it
-        assert plan.given_up == []
-        plan.lose(name)
-        found = plan.next(following)
-    assert plan.given_up == [1]
-    assert found == [tasks[4]]
-    assert plan.attempts[4] == 0
-    assert len(plan.queue) + sum(map(len, plan.held.values())) == 4
+    exceptions = type("", (), {"RayTaskError": RuntimeError, "RayError": OSError})
+    started, most = [], []
+
+    class Cluster:
+        """One that loses whoever takes shard 1, and does any other at once."""
+
+        def __init__(self):
+            self.exceptions = exceptions
+
+        def start(self, task):
+            started.append(task.shard)
+            return task
+
+        def wait(self, futures, timeout):
+            most.append(len(futures))
+            return futures[:1], futures[1:]
+
+        def get(self, task):
+            if task.shard == 1:
+                raise OSError
+            return Counter(n_inputs=2)
+
+    ray, progress = Cluster(), Progress(12, quiet=True)
+    assert share_out(ray, ray.start, [Task(k, ()) for k in range(6)], progress, 2) == [1]
+    assert max(most) == 2
+    assert sorted(started) == [0, 1, 1, 1, 2, 3, 4, 5]
+    assert started.index(5) > 6  # what was lost did not wait for all others
+    assert progress.counts["n_inputs"] == 10
+    with pytest.raises(WorkerLossError, match="7 workers were lost"):
+        share_out(ray, ray.start, [Task(1, ())] * 9, progress, 1)
 
 
 def test_a_model_on_a_gpu_travels_on_the_cpu_and_the_caller_keeps_its_own(tmp_path):

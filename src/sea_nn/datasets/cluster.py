@@ -1,6 +1,6 @@
-"""The engine for many processes and machines: Ray's actors work through the shard plan.
+"""The engine for many processes and machines: each shard is a task of Ray's.
 
-Plain actors rather than Ray Data: a shard's Parquet part is the one record of what is done, so a
+Plain tasks rather than Ray Data: a shard's Parquet part is the one record of what is done, so a
 second one (Ray Data's checkpoints) could only disagree with it; and with no read and write tasks
 beside the workers there is nothing to starve. All machines must see the run's folder.
 """
@@ -9,70 +9,35 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import math
 import os
 import platform
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import count
+from functools import partial
 from typing import Any
 
 from torch import nn
 
-from sea_nn.datasets.manifest import LostError
 from sea_nn.datasets.progress import Progress
-from sea_nn.datasets.shard import Job, Task, Worker
+from sea_nn.datasets.shard import Job, Task, do_shard
+from sea_nn.datasets.storage import MANIFEST
 from sea_nn.errors import InputError, SEAError
 from sea_nn.extras import import_extra
 
 ATTEMPTS = 3
 """How many workers may die with a shard before it is given up."""
 STALL = 180.0
-"""Seconds without any worker after which the run ends with an explanation."""
+"""Seconds without any shard done after which it is said what the cluster has free."""
 STORE = 128 << 20  # bytes of Ray's object store when it is started here; the model travels by it
 
 
 class WorkerLossError(SEAError, RuntimeError):
     """Workers could not be had, or kept dying."""
-
-
-class Plan:
-    """Which worker does which shard: the first one that it holds, while it reads the second."""
-
-    def __init__(self, tasks: Sequence[Task], n_workers: int) -> None:
-        self.queue, self.n_workers = deque(tasks), n_workers
-        self.held: dict[str, deque[Task]] = {}
-        self.attempts = Counter[int]()
-        self.losses = 0  # of workers, since the last commit
-        self.given_up: list[int] = []
-
-    def next(self, worker: str) -> list[Task]:
-        """The shard that a worker is to do now, and the one that it should read meanwhile."""
-        held = self.held.pop(worker, deque())
-        # Near the end, nobody holds what others lack.
-        while self.queue and (not held or (len(held) < 2 and len(self.queue) >= self.n_workers)):
-            held.append(self.queue.popleft())
-        if held:
-            self.held[worker] = held
-        return list(held)
-
-    def commit(self, worker: str) -> None:
-        """A worker committed its shard."""
-        self.held[worker].popleft()
-        self.losses = 0
-
-    def lose(self, worker: str) -> None:
-        """Take back what a lost worker had; a shard that kills all workers is given up."""
-        held = self.held.pop(worker, deque())
-        self.losses += 1
-        if held:
-            self.attempts[held[0].shard] += 1
-            if self.attempts[held[0].shard] >= ATTEMPTS:
-                self.given_up.append(held.popleft().shard)
-        self.queue.extendleft(reversed(held))
 
 
 def run_on_ray(
@@ -82,75 +47,70 @@ def run_on_ray(
 
     Without an address, Ray is started on this machine. Returns the shards that were given up.
     """
-    plan, on_gpu = Plan(tasks, workers), job.manifest.device == "cuda"
+    on_gpu = job.manifest.device == "cuda"
     with _connect(workers, address, job) as ray:
-        kind = ray.remote(num_cpus=int(not on_gpu), num_gpus=int(on_gpu))(_RayWorker)
-        sent, names = ray.put(_pack(ray, job)), map(str, count(1))
-        running: dict[Any, tuple[str, Any]] = {}  # by a call under way, its worker
+        # A process is kept from shard to shard, and what it lost is started again here.
+        kept = {"max_calls": 0, "max_retries": 0}
+        remote = ray.remote(num_cpus=int(not on_gpu), num_gpus=int(on_gpu), **kept)(_do).remote
+        start = partial(remote, ray.put(_pack(ray, job)))
+        return share_out(ray, start, tasks, progress, workers)
 
-        def hire() -> None:
-            actor = kind.remote(sent)
-            running[actor.join.remote()] = next(names), actor
 
-        for _ in range(min(workers, len(tasks))):
-            hire()
-        seen = time.monotonic()  # when there were workers
-        try:
-            while running and (plan.held or (plan.queue and not progress.signal)):
-                for future in ray.wait(list(running), timeout=1.0)[0]:
-                    name, actor = running.pop(future)
-                    try:
-                        done = ray.get(future)
-                    except ray.exceptions.RayTaskError as error:
-                        known = isinstance(error.cause, SEAError | OSError)
-                        raise (error.cause if known else error) from error
-                    except ray.exceptions.RayError as error:
-                        progress.say(f"worker {name} was lost ({type(error).__name__})")
-                        plan.lose(name)
-                        if plan.losses > ATTEMPTS * (workers + 1):
-                            raise WorkerLossError(
-                                f"{plan.losses} workers were lost and nothing was done; what is "
-                                f"committed stays. The logs of Ray say why ({error})"
-                            ) from error
-                        hire()
-                        continue
-                    if done is not None:
-                        plan.commit(name)
-                        progress.commit(done)
-                    if not progress.signal and (tasks := plan.next(name)):
-                        running[actor.do.remote(*tasks)] = name, actor
+def share_out(
+    ray: Any, start: Callable[[Task], Any], tasks: Sequence[Task], progress: Progress, workers: int
+) -> list[int]:
+    """Start tasks, so many at once, and again where a worker died; return the shards given up."""
+    queue, running = deque(tasks), dict[Any, Task]()
+    deaths, given_up, losses = Counter[int](), list[int](), 0
+    seen = time.monotonic()  # when a shard was done
+    try:
+        while running or (queue and not progress.signal):
+            while queue and len(running) < workers and not progress.signal:
+                task = queue.popleft()
+                running[start(task)] = task
+            progress.workers = len(running)
+            for future in ray.wait(list(running), timeout=1.0)[0]:
+                task, seen = running.pop(future), time.monotonic()
+                try:
+                    progress.commit(ray.get(future))
+                    losses = 0
+                except ray.exceptions.RayTaskError as error:
+                    known = isinstance(error.cause, SEAError | OSError)
+                    raise (error.cause if known else error) from error
+                except ray.exceptions.RayError as error:
+                    progress.say(f"a worker was lost ({type(error).__name__})")
+                    deaths[task.shard] += 1
+                    losses += 1
+                    if losses > ATTEMPTS * (workers + 1):
+                        raise WorkerLossError(
+                            f"{losses} workers were lost and nothing was done; what is committed "
+                            f"stays. The logs of Ray say why ({error})"
+                        ) from error
+                    if deaths[task.shard] < ATTEMPTS:
+                        queue.appendleft(task)
                     else:
-                        plan.held.pop(name, None)
-                progress.workers = len(plan.held)
-                if plan.held:
-                    seen = time.monotonic()
-                elif time.monotonic() - seen > STALL:
-                    raise WorkerLossError(
-                        f"no worker came up in {STALL:.0f} s: the cluster has "
-                        f"{ray.available_resources()} free, and a worker needs "
-                        f"1 {'GPU' if on_gpu else 'CPU'}"
-                    )
-        finally:
-            for _, actor in running.values():
-                ray.kill(actor)
-    return plan.given_up
+                        given_up.append(task.shard)
+            if time.monotonic() - seen > STALL:
+                seen = math.inf  # once is enough
+                free = ray.available_resources()
+                progress.say(f"no shard was done in {STALL:.0f} s; the cluster has {free} free")
+    finally:
+        for future in running:
+            ray.cancel(future, force=True)
+    return given_up
 
 
-class _RayWorker(Worker):
-    """A worker as an actor, in a process of its own."""
-
-    def join(self) -> None:
-        """Make ready."""
-        job, model = self.job, self.job.sea.forward_func
-        try:
-            job.manifest.check_there(job.out)
-        except LostError as error:
-            raise InputError(
-                f"{platform.node()} does not see the run's folder {job.out}: choose one on storage "
-                "that all machines share"
-            ) from error
-        if job.manifest.device == "cuda" and isinstance(model, nn.Module):
-            model.to("cuda")  # the one that Ray gave to this process
+def _do(job: Job, task: Task) -> Counter[str]:
+    """Do a shard in a process of Ray's."""
+    model = job.sea.forward_func
+    if not (job.out / MANIFEST).is_file():
+        raise InputError(
+            f"{platform.node()} does not see the run's folder {job.out}: choose one on storage "
+            "that all machines share"
+        )
+    if job.manifest.device == "cuda" and isinstance(model, nn.Module):
+        model.to("cuda")  # the one that Ray gave to this process
+    return do_shard(job, task)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from time import monotonic
 from typing import Any, get_args
@@ -27,7 +26,7 @@ from sea_nn.datasets.fingerprint import fingerprint, fingerprint_model
 from sea_nn.datasets.items import Prepare, Reader, Source
 from sea_nn.datasets.manifest import Manifest, Precision, begin, describe_sea, find_device, say_lost
 from sea_nn.datasets.progress import Progress
-from sea_nn.datasets.shard import Job, Task, Worker
+from sea_nn.datasets.shard import Job, Task, do_shard
 from sea_nn.datasets.sources import open_source
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.explanation.atomic import check_path
@@ -246,13 +245,11 @@ def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet:
                 from sea_nn.datasets.cluster import run_on_ray
 
                 given_up = run_on_ray(job, tasks, progress, workers, address)
-            elif tasks:
-                worker = Worker(job)
-                with worker.readers:
-                    for task, following in zip_longest(tasks, tasks[1:]):
-                        if progress.signal:
-                            break
-                        progress.commit(worker.do(task, following, progress.tick))
+            else:
+                for task in tasks:
+                    if progress.signal:
+                        break
+                    progress.commit(do_shard(job, task, progress.tick))
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise

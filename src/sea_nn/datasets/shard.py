@@ -10,9 +10,9 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.pool import AsyncResult, ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -57,59 +57,43 @@ class Task:
     numbers: Sequence[int]
 
 
-class Worker:
-    """Does shards, one a call; while one is explained, other threads read the following one."""
+def do_shard(
+    job: Job, task: Task, tick: Callable[[int], None] = lambda count: None
+) -> Counter[str]:
+    """Explain a shard and write it; return how many inputs, failures, evaluations and bytes.
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.ahead: dict[Task, AsyncResult[Any]] = {}
-        self.readers = ThreadPool(job.source.threads)
-
-    def do(
-        self,
-        task: Task,
-        following: Task | None = None,
-        tick: Callable[[int], None] = lambda count: None,
-    ) -> Counter[str]:
-        """Explain a shard and write it; return how many inputs, failures, evaluations and bytes.
-
-        Args:
-            task: the shard.
-            following: the one to read meanwhile.
-            tick: is told how many more inputs are explained.
-        """
-        job, manifest = self.job, self.job.manifest
-        log(job.out, "begin", shard=task.shard)
-        for wanted in (task, following):
-            if wanted is not None and wanted not in self.ahead:
-                load = partial(load_input, job)
-                self.ahead[wanted] = self.readers.map_async(load, wanted.numbers)
-        started, threads = time.perf_counter(), torch.get_num_threads()
-        loaded = dict(zip(task.numbers, self.ahead.pop(task).get(), strict=True))
-        torch.set_num_threads(manifest.threads)  # over others, last bits of sums differ
-        try:
-            results = list(explain_inputs(job, loaded, tick))
-        finally:
-            torch.set_num_threads(threads)
-        errors = [row for row, _ in results if row["error"] is not None]
-        broken = [row["error"] for row in errors if row["error_kind"] == "model"]
-        if broken and len(errors) == len(loaded) and not list_committed(job.out):
-            # Stop before the run fills with errors.
-            raise MemberError(f"no input of shard {task.shard} could be explained: {broken[0]}")
-        done = Counter(n_inputs=len(loaded), failed=len(errors))
-        done["evaluations"] = sum(row["evaluations"] for row, _ in results)
-        if len(loaded) < len(manifest.numbers(task.shard)):
-            old = read_results(job.out, task.shard)
-            results += [result for result in old if result[0]["index"] not in loaded]
-        manifest.check_there(job.out)
-        facts = manifest.bind(task.shard, job.source)
-        try:
-            done["bytes"] = commit(job.out, task.shard, results, facts)
-        except FileNotFoundError as error:  # what was being written is gone
-            raise say_lost(job.out, str(error)) from error
-        seconds = time.perf_counter() - started
-        log(job.out, "commit", shard=task.shard, seconds=seconds, **done)
-        return done
+    ``tick`` is told how many more inputs are explained.
+    """
+    manifest, started, threads = job.manifest, time.perf_counter(), torch.get_num_threads()
+    log(job.out, "begin", shard=task.shard)
+    with ThreadPoolExecutor(job.source.threads) as readers:
+        loaded = dict(
+            zip(task.numbers, readers.map(partial(load_input, job), task.numbers), strict=True)
+        )
+    torch.set_num_threads(manifest.threads)  # over others, last bits of sums differ
+    try:
+        results = list(explain_inputs(job, loaded, tick))
+    finally:
+        torch.set_num_threads(threads)
+    errors = [row for row, _ in results if row["error"] is not None]
+    broken = [row["error"] for row in errors if row["error_kind"] == "model"]
+    if broken and len(errors) == len(loaded) and not list_committed(job.out):
+        # Stop before the run fills with errors.
+        raise MemberError(f"no input of shard {task.shard} could be explained: {broken[0]}")
+    done = Counter(n_inputs=len(loaded), failed=len(errors))
+    done["evaluations"] = sum(row["evaluations"] for row, _ in results)
+    if len(loaded) < len(manifest.numbers(task.shard)):
+        old = read_results(job.out, task.shard)
+        results += [result for result in old if result[0]["index"] not in loaded]
+    manifest.check_there(job.out)
+    facts = manifest.bind(task.shard, job.source)
+    try:
+        done["bytes"] = commit(job.out, task.shard, results, facts)
+    except FileNotFoundError as error:  # what was being written is gone
+        raise say_lost(job.out, str(error)) from error
+    seconds = time.perf_counter() - started
+    log(job.out, "commit", shard=task.shard, seconds=seconds, **done)
+    return done
 
 
 def load_input(job: Job, number: int) -> Item | ItemError:
