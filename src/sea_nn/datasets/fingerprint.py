@@ -2,8 +2,8 @@
 
 A rerun with another model, another preprocessing or another function must be told apart, also where
 its name is the same. Code is that of functions and classes of the caller's own; of installed
-packages and of Python itself names are enough. What a model's own ``forward`` assigns (a counter)
-is a state and no constant, and so are lists of numbers outside of the model.
+packages and of Python itself names are enough. What a ``forward`` itself assigns (a counter) is a
+state and no constant.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import copyreg
 import dis
 import functools
 import hashlib
-import importlib.util
 import sys
 import sysconfig
 import types
@@ -84,12 +83,31 @@ def _tell(value: Any, seen: dict[int, tuple[int, Any]]) -> Iterator[str]:
 
 def _take_apart(value: Any) -> Iterable[Any]:
     """The parts that decide what a value is."""
-    if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
-        return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
-    for kinds, take_apart in KINDS:
-        if isinstance(value, kinds):
-            parts: Iterable[Any] = take_apart(value)
-            return parts
+    match value:
+        case types.ModuleType() | types.BuiltinFunctionType() | torch.dtype():
+            return (getattr(value, "__name__", str(value)),)
+        case types.CodeType():
+            return value.co_code, value.co_names, value.co_consts
+        case types.FunctionType():
+            return _list_function(value)
+        case staticmethod() | classmethod():
+            return (value.__func__,)
+        case property():
+            return value.fget, value.fset
+        case type():
+            return _list_class(value)
+        case nn.Module():
+            return _list_module(value)
+        case torch.jit.ScriptFunction():
+            return (value.code,)
+        case np.ndarray() if value.dtype != object:
+            return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
+        case dict():
+            return (part for pair in value.items() for part in pair)
+        case list() | tuple():
+            return value
+        case set() | frozenset():
+            return sorted(map(fingerprint, value))
     made: Any = getattr(value, "__dict__", None)
     with suppress(Exception):  # a lock, a handle: nothing that decides a result
         reduce = copyreg.dispatch_table.get(type(value))
@@ -106,28 +124,22 @@ def _list_function(function: types.FunctionType) -> Iterator[Any]:
     if (compiled := vars(function).get("_torchdynamo_orig_callable")) is not None:
         yield compiled
         return
-    code, names = function.__code__, _list_names(function.__code__)
+    code = function.__code__
     yield from (code, function.__defaults__, function.__kwdefaults__)
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    names = sorted({name for part in _list_codes(code) for name in part.co_names})
     known = {name: function.__globals__.get(name) for name in names}
     known |= {name: getattr(cell, "cell_contents", None) for name, cell in cells}
     known |= vars(function)
-    for name in _find_assigned(code, "STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"):
-        known.pop(name, None)
-    queue, entered = list(known.values()), set[str]()
+    assigned = _find_assigned(code)
+    queue = [value for name, value in known.items() if name not in assigned]
+    entered = set[str]()
     for found in queue:
-        if isinstance(found, types.ModuleType) and not _is_library(found.__name__):
-            if found.__name__ not in entered:
-                queue += [vars(found).get(own) for own in names]
-            entered.add(found.__name__)
-        elif not _is_counter(found):
+        if not isinstance(found, types.ModuleType) or _is_library(found.__name__):
             yield found
-
-
-def _is_counter(value: Any) -> bool:
-    """Whether it is a list of numbers, which a function that refers to it only counts with."""
-    numbers = value.values() if isinstance(value, dict) else value
-    return isinstance(value, list | dict | set) and all(isinstance(v, int | float) for v in numbers)
+        elif found.__name__ not in entered:  # of a module of the caller's own, what is named
+            entered.add(found.__name__)
+            queue += [vars(found).get(name) for name in names]
 
 
 def _list_class(cls: type) -> Iterator[Any]:
@@ -135,7 +147,7 @@ def _list_class(cls: type) -> Iterator[Any]:
     yield cls.__name__
     for base in (base for base in cls.__mro__ if not _is_known(base)):
         for name, part in sorted(vars(base).items()):
-            if callable(part) or not (name.startswith("__") or _is_counter(part)):
+            if callable(part) or not name.startswith("__"):
                 yield from (name, part)
 
 
@@ -145,10 +157,9 @@ def _list_module(module: nn.Module) -> Iterator[Any]:
     if isinstance(module, torch.jit.ScriptModule):
         yield getattr(module, "code", None)
     elif "_orig_mod" not in module._modules:  # what a compiled module has besides is torch's
-        state = _find_state(type(module))
-        for name, value in sorted(vars(module).items()):
-            if name not in INTERNAL and name not in state:
-                yield from (name, value)
+        code = getattr(type(module).forward, "__code__", None)
+        state = INTERNAL if code is None else INTERNAL | _find_assigned(code)
+        yield {name: value for name, value in sorted(vars(module).items()) if name not in state}
     yield from (list(getattr(module, kind, {}).values()) for kind in HOOKS)
     yield from (dict(module.named_children()), module._parameters, module._buffers)
 
@@ -158,12 +169,9 @@ def _is_library(module: str) -> bool:
     """Whether a module is installed, and so named by its version rather than its code."""
     root = module.partition(".")[0]
     if root in sys.stdlib_module_names or root in ("sea_nn", "torch"):
-        return root != "builtins"
-    try:
-        origin = getattr(importlib.util.find_spec(root), "origin", None) or ""
-    except (ImportError, ValueError):
-        return False
-    return origin.startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+        return True
+    file = getattr(sys.modules.get(root), "__file__", None) or ""
+    return file.startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
 
 
 def _is_known(thing: Any) -> bool:
@@ -180,45 +188,8 @@ def _list_codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _list_codes(part)
 
 
-def _list_names(code: types.CodeType) -> list[str]:
-    """The names that a code and those inside it look up."""
-    return sorted({name for part in _list_codes(code) for name in part.co_names})
-
-
-def _find_assigned(code: types.CodeType, *ways: str) -> set[str]:
+def _find_assigned(code: types.CodeType) -> set[str]:
     """The names that a code assigns in ways that outlive it."""
     steps = (step for part in _list_codes(code) for step in dis.get_instructions(part))
+    ways = ("STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF")
     return {str(step.argval) for step in steps if step.opname in ways}
-
-
-def _find_state(cls: type) -> set[str]:
-    """The attributes that ``forward``, or what it calls of its own class, assigns."""
-    found, queue, seen = set[str](), ["forward", "__call__"], set[str]()
-    while queue:
-        name = queue.pop()
-        method = getattr(cls, name, None)
-        if name in seen or not isinstance(method, types.FunctionType) or _is_known(method):
-            continue
-        seen.add(name)
-        found |= _find_assigned(method.__code__, "STORE_ATTR")
-        queue += _list_names(method.__code__)
-    return found
-
-
-NAMED = (types.ModuleType, types.BuiltinFunctionType, torch.dtype)
-KINDS: tuple[tuple[Any, Callable[[Any], Iterable[Any]]], ...] = (
-    (types.CodeType, lambda code: (code.co_code, code.co_names, code.co_consts)),
-    (types.FunctionType, _list_function),
-    (types.MethodType, lambda method: (method.__func__, method.__self__)),
-    (functools.partial, lambda made: (made.func, made.args, made.keywords)),
-    ((staticmethod, classmethod), lambda method: (method.__func__,)),
-    (property, lambda made: (made.fget, made.fset)),
-    (type, _list_class),
-    (nn.Module, _list_module),
-    (torch.jit.ScriptFunction, lambda made: (made.code,)),
-    (dict, lambda pairs: (part for pair in pairs.items() for part in pair)),
-    ((list, tuple), iter),
-    ((set, frozenset), lambda values: sorted(map(fingerprint, values))),
-    (NAMED, lambda thing: (getattr(thing, "__name__", str(thing)),)),
-)
-"""How things are taken apart, the first kind that fits."""

@@ -143,6 +143,7 @@ def explain_dataset(
         raise InputError(f"target must be None, 'label' or a class number; got {target!r}")
     model, reader = sea.forward_func, Reader(preprocess, labels, label_column)
     given = open_source(source, reader, folder).first(limit)
+    hashes = fingerprint_model(model) | {"preprocess": fingerprint(preprocess)}  # before they run
     shape, sea = _load_sample(given, sea, quiet)
     # Batches that pay, and shards of about a minute's work or less.
     device, large = find_device(model).type, math.prod(shape) >= LARGE
@@ -155,7 +156,7 @@ def explain_dataset(
         curve = picture and own.budget is None and not value
     manifest = Manifest(
         sea=describe_sea(sea),
-        model=fingerprint_model(model) | {"preprocess": fingerprint(preprocess)},
+        model=hashes,
         target="predicted" if target is None else target,
         batch_size=batch,
         shard_size=-(-shard // batch) * batch,
