@@ -10,7 +10,7 @@ from rich.console import Console
 from sea_nn import Explanation
 from sea_nn.cli import terminal
 from sea_nn.members.registry import ENSEMBLES, names
-from sea_nn.vision.models import model_names
+from sea_nn.vision.names import KNOWN
 from tests.helpers.command import FILES, QUICK, clothes, sea, write_model
 
 __all__ = ["clothes", "sea"]
@@ -156,7 +156,7 @@ def test_methods_models_and_options_are_listed_completely(sea):
     assert all(name in out for name in (*names(), *ENSEMBLES, "301", "arXiv:1312.6034"))
     assert "fast 34, thorough 1,024" in out
     out, _ = sea("models")
-    assert all(name in out for name in model_names())
+    assert all(name in out for name in KNOWN)
     out, _ = sea("methods", "smooth_ig")
     assert "smooth_ig.n_samples" in out
     assert "has no options" in sea("methods", "saliency")[0]
@@ -222,11 +222,7 @@ def test_how_a_picture_is_read_is_said(sea, tmp_path):
     boot.resize((280, 28)).save(tmp_path / "long.png")
     boot.resize((4, 4)).save(tmp_path / "small.png")
     boot.save(tmp_path / "right.png")
-    twelve = np.linspace(0, 4095, 28 * 28).reshape(28, 28).astype(np.uint16)
-    Image.fromarray(twelve).save(tmp_path / "scan.png")
-    out, err = sea("explain", tmp_path, *QUICK, "--json", "-o", tmp_path / "out")
-    assert "scan.png: no value of this 16-bit picture is above 4095" in err
-    assert Explanation.load(tmp_path / "out/scan/explanation.safetensors").images.max() == 255
+    out, _ = sea("explain", tmp_path, *QUICK, "--json", "-o", tmp_path / "out")
     said = {check["subject"]: check["message"] for check in json.loads(out)["checks"]}
     assert said["long"] == "the model sees the central 10% of it"
     assert said["small"].startswith("enlarged 7 times")

@@ -3,7 +3,6 @@
 import io
 import os
 import warnings
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -87,22 +86,19 @@ def test_a_colour_marked_transparent_becomes_white(tmp_path, image, transparent)
     ("values", "expected"),
     [
         (np.array([[0, 257, 32896, 65535]], np.uint16), [0, 1, 128, 255]),
-        (np.array([[0, 2048, 4095]], np.uint16), [0, 128, 255]),  # scanners store 12 bits so
         (np.array([[0, 65535]], np.int32), [0, 255]),
-        (np.array([[-100, 0, 100]], np.int32), [0, 128, 255]),
-        (np.array([[0, 50_000, 100_000]], np.int32), [0, 128, 255]),
-        (np.array([[0.0, 0.5, 1.0]], np.float32), [0, 128, 255]),
-        (np.array([[0.0, 100.0, 255.0]], np.float32), [0, 100, 255]),
-        (np.array([[-1.0, 0.0, 1.0]], np.float32), [0, 128, 255]),
-        (np.array([[np.nan, 1.0]], np.float32), [0, 255]),
-        (np.array([[-5.0, -5.0]], np.float32), [0, 0]),
     ],
 )
-def test_wide_grey_values_reach_the_byte_range(tmp_path, values, expected):
-    twelve = values.dtype == np.uint16 and values.max() < 4096
-    with pytest.warns(UserWarning, match="taken for 12 bits") if twelve else nullcontext():
-        loaded = through_file(Image.fromarray(values), tmp_path / "a.tiff")
+def test_grey_values_of_16_bits_reach_the_byte_range(tmp_path, values, expected):
+    loaded = through_file(Image.fromarray(values), tmp_path / "a.tiff")
     assert np.asarray(loaded)[0, :, 0].tolist() == expected
+
+
+@pytest.mark.parametrize("values", [[-100, 100], [0, 70_000], [0.0, 1.0]])
+def test_grey_values_without_a_known_white_are_refused(tmp_path, values):
+    kind = np.float32 if isinstance(values[0], float) else np.int32
+    with pytest.raises(InputError, match="no numbers of 8 or 16 bits"):
+        through_file(Image.fromarray(np.array([values], kind)), tmp_path / "a.tiff")
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
@@ -160,7 +156,7 @@ def test_files_that_are_no_images_are_refused(tmp_path, content, message):
 def test_missing_files_folders_and_wrong_kinds_are_refused(tmp_path):
     with pytest.raises(InputError, match="no image at"):
         load_image(tmp_path / "gone.png")
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="A folder"):
         load_image(tmp_path)
     with pytest.raises(KindError, match="ndarray"):
         load_image(np.zeros((2, 2)))  # type: ignore[arg-type]
@@ -169,7 +165,7 @@ def test_missing_files_folders_and_wrong_kinds_are_refused(tmp_path):
         with pytest.raises(InputError, match="a pipe or a device"):
             load_image(name)
     for name in ("a" * 300 + ".png", "a\0.png"):
-        with pytest.raises(InputError, match="cannot be looked at"):
+        with pytest.raises(InputError, match="no image at"):
             load_image(tmp_path / name)
     with pytest.raises(InputError, match="no image at ~nobody-of-this-name"):
         load_image("~nobody-of-this-name/a.png")
@@ -193,17 +189,12 @@ def test_damage_never_gives_another_error_or_a_warning(data):
     assert image.mode == "RGB"
 
 
-def test_a_picture_over_the_limit_is_refused_and_a_jpeg_halved(tmp_path, monkeypatch):
+def test_a_picture_over_the_limit_is_refused(tmp_path, monkeypatch):
     paint(100, 80).save(tmp_path / "a.png")
-    paint(100, 80).save(tmp_path / "a.jpg")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 7000)  # 8000 pixels: Pillow would warn
-    with pytest.raises(InputError, match="100 x 80 pixels"):
-        load_image(tmp_path / "a.png")
-    assert load_image(tmp_path / "a.jpg").size == (50, 40)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 3000)  # beyond double: Pillow would raise
-    for name in ("a.png", "a.jpg"):
-        with pytest.raises(InputError, match="too large"):
-            load_image(tmp_path / name)
+    for limit in (7000, 3000):  # of 8000 pixels Pillow warns; beyond double it raises
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        with pytest.raises(InputError, match=r"too large.*8000 pixels"):
+            load_image(tmp_path / "a.png")
 
 
 def test_preprocess_resizes_the_short_side_and_cuts_the_centre():
@@ -272,6 +263,7 @@ def test_a_very_long_picture_does_not_fill_the_memory():
         ({"resize": (200, 300)}, "fit into the resized picture"),
         ({"channels": 4}, "channels"),
         ({"channels": 1}, "one value for each"),
+        ({"mean": (0.5,)}, "one value for each"),
         ({"std": (1.0, 0.0, 1.0)}, "positive"),
         ({"interpolation": "cubic"}, "bicubic"),
     ],

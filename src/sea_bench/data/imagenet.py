@@ -13,7 +13,7 @@ from sea_bench.data.files import Place, Reader, SetInfo, read_number
 from sea_bench.data.items import Box, ImageSet, Item
 from sea_nn.errors import InputError
 from sea_nn.vision.images import load_image
-from sea_nn.vision.models import load_imagenet_labels
+from sea_nn.vision.names import load_imagenet_labels
 
 IMAGENET = SetInfo(
     name="imagenet",

@@ -34,7 +34,8 @@ from sea_nn.sea import SEA
 from sea_nn.text.explainer import TextSEA
 from sea_nn.text.model import AskedText
 from sea_nn.text.reading import read_text
-from sea_nn.vision.models import LoadedModel, is_file, load_model, run_factory, to_loaded
+from sea_nn.vision.models import LoadedModel, load_model, run_factory, to_loaded
+from sea_nn.vision.names import is_file
 from sea_nn.vision.shipped import load_sample
 
 PHOTOGRAPHS = ("cat.jpg", "coffee.jpg")

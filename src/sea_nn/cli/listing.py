@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import typer
 
 from sea_nn.cli.options import ModelOptions, Table, option
-from sea_nn.cli.request import gather_pictures, read_picture
+from sea_nn.cli.request import gather_pictures
 from sea_nn.cli.terminal import FAILED, make_table, open_bar, say
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError
@@ -117,9 +117,10 @@ def doctor(o: Doctor) -> None:
         from sea_nn.call import Running
         from sea_nn.cli.work import find_place, load, name_checks, tabulate_checks
         from sea_nn.sea import SEA
+        from sea_nn.vision.images import load_image
 
         loaded = load(o)
-        x = torch.stack([loaded.preprocess(read_picture(picture.source)) for picture in pictures])
+        x = torch.stack([loaded.preprocess(load_image(picture.source)) for picture in pictures])
         named = [(entry.member, entry.options) for entry in entries] or None
         running = Running(lambda what, done, total: tell(what, done / total), on_error="skip")
         sea = SEA(loaded.model, named, output=o.model_output)

@@ -1,12 +1,11 @@
 """What ``sea explain`` is asked for: its options, and the inputs that its arguments mean."""
 
 import glob
-import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sea_nn.cli.options import (
     TEXT_WAYS,
@@ -23,9 +22,6 @@ from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import find_target
 from sea_nn.extras import check_extras
 from sea_nn.vision.names import ASSETS, NIFTI, PICTURES, is_file
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 EXPLANATION, REPORT = "explanation.safetensors", "report.html"
 DICOM = (".dcm", ".ima")
@@ -250,6 +246,8 @@ def gather_pictures(
     Results that an earlier run left in ``output`` are passed over, and ``demo_for`` names a model
     to add a shipped picture for.
     """
+    from sea_nn.vision.images import load_image
+
     paths, empty = find_files(patterns, PICTURES, "pictures", recursive)
     # What lies beside an explanation in a folder of the output was drawn, and is no input.
     drawn = [path for path in paths if (path.parent / EXPLANATION).exists()]
@@ -266,21 +264,9 @@ def gather_pictures(
     reasons = list(empty.values())
     for path in paths:
         try:
-            read_picture(path, quiet=True)
+            load_image(path)
             return name_inputs(paths), empty
         except InputError as error:
             reasons.append(str(error))
     more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
     raise InputError("; ".join(reasons[:5]) + more)
-
-
-def read_picture(path: Path, quiet: bool = False) -> "Image.Image":
-    """Read a picture, and say what was assumed of it."""
-    from sea_nn.vision.images import load_image
-
-    with warnings.catch_warnings(record=True) as notices:
-        warnings.simplefilter("always")
-        image = load_image(path)
-    for notice in [] if quiet else notices:
-        complain(f"{show(path)}: {notice.message}", "yellow")
-    return image

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sea_nn.call import About, Running
 from sea_nn.cli.options import ModelOptions, Settings
-from sea_nn.cli.request import EXPLANATION, REPORT, Explain, Input, read_picture
+from sea_nn.cli.request import EXPLANATION, REPORT, Explain, Input
 from sea_nn.cli.terminal import complain, describe_error, make_table, say, show, translate
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError, SEAError
@@ -34,6 +34,7 @@ from sea_nn.model.outputs import predict
 from sea_nn.sea import SEA
 from sea_nn.show.panels import blend, heat, to_array
 from sea_nn.show.viewer import write_report
+from sea_nn.vision.images import load_image
 from sea_nn.vision.models import LoadedModel, load_model
 from sea_nn.vision.tiles import explain_tiles
 from sea_nn.vision.volumes import load_volume
@@ -105,7 +106,7 @@ class Pictures(Subject):
 
     def read(self, source: Any) -> Any:
         """Open a picture."""
-        return read_picture(source)
+        return load_image(source)
 
     def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
         """Explain some pictures at once; with --tile one, at its own size."""

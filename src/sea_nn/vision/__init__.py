@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sea_nn.vision.folders import find_cache, find_data
     from sea_nn.vision.images import Preprocess, load_image
-    from sea_nn.vision.models import LoadedModel, load_model, model_names
+    from sea_nn.vision.models import LoadedModel, load_model
 
 __all__ = [
     "LoadedModel",
@@ -20,7 +20,6 @@ __all__ = [
     "find_data",
     "load_image",
     "load_model",
-    "model_names",
 ]
 
 _MODULES = {"find_cache": "folders", "find_data": "folders"}

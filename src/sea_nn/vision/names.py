@@ -62,7 +62,7 @@ KNOWN: dict[str, Known] = {
         "Fashion-MNIST; a five-layer CNN, shipped with sea-nn", side=28, labels=CLASSES
     ),
     "resnet50": Known(
-        f"ImageNet; ${DATA_VARIABLE}/weights/, or a file: resnet50:PATH.safetensors",
+        f"ImageNet; ${DATA_VARIABLE}/weights/{RESNET_FILE}",
         side=224,
         labels=load_imagenet_labels(),
     ),
@@ -79,20 +79,10 @@ KNOWN: dict[str, Known] = {
 """By name; words in capitals stand for a name of your choice."""
 
 
-def model_names() -> tuple[str, ...]:
-    """Return what ``load_model`` takes; words in capitals stand for a name of your choice.
-
-    >>> model_names()[0]
-    'efficientnet-lite0'
-    """
-    return tuple(KNOWN)
-
-
 def find_known(name: str) -> Known:
     """What a name stands for; the error for an unknown one lists the choices, nearest first."""
     prefix, _, rest = name.partition(":")
-    family = f"{prefix}:NAME" if rest and prefix != "resnet50" else prefix
-    family = OWN if is_file(name) else family
+    family = OWN if is_file(name) else f"{prefix}:NAME" if rest else name
     if family in KNOWN:
         return KNOWN[family]
     nearest = difflib.get_close_matches(name.lower(), KNOWN, len(KNOWN), 0)
@@ -104,21 +94,19 @@ def check_model(name: str) -> Known:
     known = find_known(name)
     check_extras(f"the model {name}", *known.packages)
     if known is KNOWN["resnet50"]:
-        find_resnet(name)
+        find_resnet()
     if known is KNOWN[OWN]:
         find_factory(name)
     return known
 
 
-def find_resnet(name: str) -> Path:
-    """The file with the weights of "resnet50" or "resnet50:FILE"."""
-    _, _, rest = name.partition(":")
-    path = Path(rest).expanduser() if rest else find_data("weights", RESNET_FILE)
-    if path is None or not path.is_file():
-        looked = path or f"${DATA_VARIABLE}/weights/{RESNET_FILE}"
+def find_resnet() -> Path:
+    """The file with the weights of "resnet50"."""
+    path = find_data("weights", RESNET_FILE)
+    if path is None:
         raise InputError(
-            f"The weights of resnet50 were not found at {looked}. Set {DATA_VARIABLE} to the "
-            "folder that has weights/, or name the file: resnet50:path/to.safetensors."
+            f"The weights of resnet50 were not found at ${DATA_VARIABLE}/weights/{RESNET_FILE}. "
+            f"Set {DATA_VARIABLE} to the folder that has weights/."
         )
     return path
 
