@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sea_nn.members.gradients import draw_baselines
 from sea_nn.members.masking import draw_seed
 from sea_nn.members.run import compute_maps
-from sea_nn.model.noise import draw_normal, find_keys
+from sea_nn.model.noise import draw_normal, draw_uniform, find_keys
 
 
 def build_cnn(activation=nn.ReLU) -> nn.Sequential:
@@ -81,10 +80,7 @@ def lend_draws(key: Tensor) -> ExitStack:
     stack = ExitStack()
     stack.enter_context(patch.object(torch, "normal", normal))
     stack.enter_context(
-        patch.object(np.random, "choice", lambda n, size: draw_baselines(key, n, size)[0][0])
-    )
-    stack.enter_context(
-        patch.object(np.random, "uniform", lambda a, b, n: draw_baselines(key, 1, n)[1][0].numpy())
+        patch.object(np.random, "uniform", lambda a, b, n: draw_uniform(key, -2, n)[0].numpy())
     )
     return stack
 

@@ -100,8 +100,8 @@ CASES = [
         drawn=True,
     ),
     Case(
-        *("gradient_shap", {"baselines": draw(7), "n_samples": 9, "stdev": 0.25}),
-        *(captum.GradientShap, {"baselines": draw(7), "n_samples": 9, "stdevs": 0.25}),
+        *("gradient_shap", {"baselines": draw(1), "n_samples": 9, "stdev": 0.25}),
+        *(captum.GradientShap, {"baselines": draw(1), "n_samples": 9, "stdevs": 0.25}),
         drawn=True,
     ),
     Case("guided_backprop", {}, captum.GuidedBackprop, {}, IMAGE, 1e-12),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from sea_nn.errors import InputError, MemberError
+from sea_nn.errors import MemberError
 from tests.helpers.by_hand import build_cnn, build_table, ours
 
 
@@ -96,7 +96,7 @@ def test_grad_cam_says_what_is_missing():
     named = nn.Sequential()
     named.add_module("features", cnn[:6])
     named.add_module("head", cnn[6:])
-    with pytest.raises(InputError, match=r"no layer 'feature\.3'; nearest names: 'features\.3'"):
+    with pytest.raises(MemberError, match=r"never runs layer 'feature\.3'"):
         ours(named, pixels, 0, "grad_cam", layer="feature.3")
     with pytest.raises(MemberError, match=r"\[1, 5\] has no positions.*reshape="):
         ours(named, pixels, 0, "grad_cam", layer="head.7")

@@ -7,8 +7,7 @@ calls them, so transformers, timm and hand-written blocks need no hint.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -79,21 +78,30 @@ def attention_lrp(probe: Probe) -> Tensor:
 
 
 class _Attentive(TorchFunctionMode):
-    """Let ``keep`` see, and replace, the weights of every attention while the model runs."""
+    """Let ``see`` look at the weights of every attention, in the graph of the model that runs."""
 
-    def keep(self, weights: Tensor) -> Tensor:
-        """The weights to go on with, of the same shape."""
+    def see(self, weights: Tensor) -> None:
+        """Take notice of weights, [N, heads, T, T] or [N * heads, T, T]."""
         raise NotImplementedError
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is functional.scaled_dot_product_attention:
             weights, value = attend(*args, **kwargs)
-            return self.keep(weights) @ value
+            self.see(weights)
+            return weights @ value
         if func is functional.multi_head_attention_forward:
-            return _attend_module(self.keep, *args, **kwargs)
+            # PyTorch hides the softmax inside, but returns a view of what it gave, if asked to.
+            asked = {"need_weights": True, "average_attn_weights": False}
+            out, weights = func(*args, **{**kwargs, **asked})
+            self.see(weights if weights._base is None else weights._base)
+            mean = kwargs.get("average_attn_weights", True)
+            weights = weights.mean(-3) if mean else weights
+            return out, weights if kwargs.get("need_weights", True) else None
         result = func(*args, **kwargs)
-        return self.keep(result) if func in SOFTMAXES and _is_attention(result) else result
+        if func in SOFTMAXES and _is_attention(result):
+            self.see(result)
+        return result
 
 
 class HoldAttention(_Attentive):
@@ -101,10 +109,11 @@ class HoldAttention(_Attentive):
 
     seen = False
 
-    def keep(self, weights: Tensor) -> Tensor:
-        """The weights as constants."""
+    def see(self, weights: Tensor) -> None:
+        """Weights are constants: no gradient passes."""
         self.seen = True
-        return weights.detach()
+        if weights.requires_grad:
+            weights.register_hook(torch.zeros_like)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -120,24 +129,25 @@ class HoldAttention(_Attentive):
 
 
 class RecordAttention(_Attentive):
-    """Keep the weights of every attention, [N, heads, T, T]."""
+    """Keep the weights of every attention over all of an input's positions."""
 
     def __init__(self, n_inputs: int) -> None:
         super().__init__()
         self.n_inputs, self.windowed = n_inputs, False
         self.weights: list[Tensor] = []
 
-    def keep(self, weights: Tensor) -> Tensor:
-        """The same weights, remembered."""
-        side, rows = weights.shape[-1], weights.shape[0]
-        # [N, heads, T, T], or [N * heads, T, T] of nn.MultiheadAttention; windows are neither.
+    def see(self, weights: Tensor) -> None:
+        """Remember the weights, or that they are of windows."""
+        rows, *_, length, side = weights.shape
         own = rows == self.n_inputs if weights.ndim == 4 else rows % self.n_inputs == 0
-        if weights.shape[-2] != side or weights.ndim > 4 or not own:
+        if length == side and weights.ndim <= 4 and own:
+            self.weights.append(weights)
+        else:
             self.windowed = True
-            return weights
-        by_head = weights.reshape(self.n_inputs, -1, side, side)
-        self.weights.append(by_head)
-        return by_head.reshape(weights.shape)
+
+    def by_head(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Weights, or what is of their shape, as [N, heads, T, T] without a graph."""
+        return [t.detach().reshape(self.n_inputs, -1, *t.shape[-2:]) for t in tensors]
 
 
 def _map_tokens(probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Tensor]) -> Tensor:
@@ -161,7 +171,7 @@ def _map_tokens(probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Ten
             )
         slopes = torch.autograd.grad(score, weights, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
-            flow = spread([w.detach() for w in weights], list(slopes))
+            flow = spread(record.by_head(weights), record.by_head(slopes))
             grid = _read(flow, size)
         maps[rows] = functional.interpolate(grid, size, mode="bilinear", align_corners=False)
     return maps
@@ -176,8 +186,7 @@ def _read(flow: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _identity(weights: Tensor) -> Tensor:
-    side = weights.shape[-1]
-    return torch.eye(side, device=weights.device, dtype=weights.dtype)[None]
+    return torch.eye(weights.shape[-1], device=weights.device, dtype=weights.dtype)
 
 
 def _is_attention(weights: Any) -> bool:
@@ -193,76 +202,18 @@ def attend(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    **options: Any,
 ) -> tuple[Tensor, Tensor]:
     """The weights and values of PyTorch's attention, without dropout; arguments are its own."""
-    if enable_gqa:
-        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = scale * (query @ key.mT)
-    if is_causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
-    if attn_mask is not None:
-        hidden = attn_mask.dtype == torch.bool
-        scores = scores.masked_fill(~attn_mask, -torch.inf) if hidden else scores + attn_mask
-    return scores.softmax(-1), value
-
-
-def _attend_module(
-    keep: Callable[[Tensor], Tensor],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    width: int,
-    n_heads: int,
-    in_weight: Tensor | None,
-    in_bias: Tensor | None,
-    bias_k: Tensor | None,
-    bias_v: Tensor | None,
-    add_zero_attn: bool,
-    dropout_p: float,
-    out_weight: Tensor,
-    out_bias: Tensor | None,
-    **options: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """``nn.MultiheadAttention`` with its weights seen: PyTorch hides what it calls inside.
-
-    Arguments are those of ``functional.multi_head_attention_forward``; tensors are [T, N, width].
-    """
-    if in_weight is None or bias_k is not None or add_zero_attn:
-        raise UnfitError(
-            "attention members read nn.MultiheadAttention with one in_proj_weight and without "
-            "add_bias_kv or add_zero_attn; use grad_cam, saliency or integrated_gradients"
-        )
-    biases = [None] * 3 if in_bias is None else in_bias.chunk(3)
-    parts = zip((query, key, value), in_weight.chunk(3), biases, strict=True)
-    heads = [
-        functional.linear(x, w, b).unflatten(-1, (n_heads, -1)).permute(1, 2, 0, 3)
-        for x, w, b in parts
-    ]
-    mask = options.get("attn_mask")
-    if mask is not None and mask.ndim == 3:
-        mask = mask.unflatten(0, (-1, n_heads))
-    mask = None if mask is None else _to_scores(mask)
-    padding = options.get("key_padding_mask")
-    if padding is not None:
-        mask = _to_scores(padding)[:, None, None] + (0 if mask is None else mask)
-    weights, values = attend(heads[0], heads[1], heads[2], mask)
-    weights = keep(weights)
-    out = (weights @ values).permute(2, 0, 1, 3).flatten(2)
-    shown = weights.mean(1) if options.get("average_attn_weights", True) else weights
-    out = functional.linear(out, out_weight, out_bias)
-    return out, shown if options.get("need_weights", True) else None
-
-
-def _to_scores(hidden: Tensor) -> Tensor:
-    """A module's mask, true where hidden, as numbers to add to the scores."""
-    if hidden.dtype != torch.bool:
-        return hidden
-    return torch.zeros(hidden.shape, device=hidden.device).masked_fill(hidden, -torch.inf)
+    # What attention makes of ones on a diagonal is its weights.
+    ones = torch.eye(key.shape[-2], dtype=key.dtype, device=key.device)
+    ones = ones.expand(*value.shape[:-1], -1)
+    weights = functional.scaled_dot_product_attention(
+        query, key, ones, attn_mask, 0.0, is_causal, **options
+    )
+    if options.get("enable_gqa", False):
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    return weights, value
 
 
 def _norm(

@@ -6,13 +6,11 @@ input's own (`sea_nn.model.noise`): what noise leaves in the maps averages out o
 """
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError
 from sea_nn.model.noise import draw_normal, draw_uniform, find_keys
 from sea_nn.model.probe import Probe
 
@@ -82,32 +80,17 @@ def smoothgrad(
 
 
 def gradient_shap(
-    probe: Probe,
-    n_samples: int = 200,
-    noise: float = 0.0,
-    stdev: float | None = None,
-    baselines: Tensor | None = None,
+    probe: Probe, n_samples: int = 200, noise: float = 0.0, stdev: float | None = None
 ) -> Tensor:
-    """Return expected gradients: random baselines, random points on the way to the input.
-
-    `baselines` [B, ...] is a pool that all inputs draw from. Left out, each input has the one that
-    the call gives it.
-    """
-    base = probe.baseline() if baselines is None else _check_pool(probe.x, baselines)
-    around, total = _Noisy(probe, noise, stdev), torch.zeros_like(probe.x)
-    picks, place = draw_baselines(around.keys, len(base), n_samples)
+    """Return expected gradients: at random points on the way from the baseline to the input."""
+    around, base, total = _Noisy(probe, noise, stdev), probe.baseline(), torch.zeros_like(probe.x)
+    place = draw_uniform(around.keys, -2, n_samples)
     for part in probe.parts(n_samples):
-        start = base[part.rows if baselines is None else picks[part.rows, part.steps]]
+        start = base[part.rows]
         path = around.take(part.rows, part.steps) - start
         far = _column(place[part.rows, part.steps].to(probe.x), base)
         part.add(total, probe.gradient(start + far * path, part.rows) * path)
     return total / n_samples
-
-
-def draw_baselines(keys: Tensor, count: int, n_samples: int) -> tuple[Tensor, Tensor]:
-    """Return which of `count` baselines, and how far on the way from it, both [N, n_samples]."""
-    picks = (draw_uniform(keys, -1, n_samples) * count).long().clamp(max=count - 1)
-    return picks, draw_uniform(keys, -2, n_samples)
 
 
 @lru_cache(maxsize=64)
@@ -136,19 +119,6 @@ class _Noisy:
             return inputs
         draws = draw_normal(self.keys[rows], steps, tuple(self.x.shape[1:]))
         return inputs + self.scale[rows] * draws.to(self.x)
-
-
-def _check_pool(x: Tensor, baselines: Any) -> Tensor:
-    shape = x.shape[1:]
-    base = torch.as_tensor(baselines).detach().to(x)
-    if base.ndim < x.ndim:
-        base = base.expand(1, *shape)
-    if base.shape[1:] != shape or len(base) == 0:
-        raise InputError(
-            f"gradient_shap draws baselines from a tensor [B, {', '.join(map(str, shape))}]; "
-            f"got {list(base.shape)}"
-        )
-    return base
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:

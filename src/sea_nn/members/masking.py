@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,14 @@ from sea_nn.model.noise import find_keys
 from sea_nn.model.outputs import take
 from sea_nn.model.probe import Probe
 
-Sizes = int | Sequence[int] | None
 
-
-def occlusion(probe: Probe, window: Sizes = None, stride: Sizes = None) -> Tensor:
+def occlusion(probe: Probe, window: int | None = None, stride: int | None = None) -> Tensor:
     """Return how much the class score falls when a sliding window is hidden.
 
     Args:
         probe: the inputs and the model.
-        window: the window's size in positions, all channels at once. Left out, an eighth of each
-            axis; a single feature for inputs without positions, [N, F].
+        window: the window's size along every axis, all channels at once. Left out, an eighth of
+            each axis; a single feature for inputs without positions, [N, F].
         stride: its step. Left out, half the window.
 
     Where windows overlap the map is their mean; at the far edge they are cut off.
@@ -116,36 +114,23 @@ def count_windows(options: Mapping[str, Any], shape: tuple[int, ...]) -> int:
     return len(_windows(shape, options["window"], options["stride"]))
 
 
-def _windows(shape: tuple[int, ...], window: Sizes, stride: Sizes) -> list[tuple[slice, ...]]:
+def _windows(
+    shape: tuple[int, ...], window: int | None, stride: int | None
+) -> list[tuple[slice, ...]]:
     """Return the index of every window into one input, channels first and whole."""
-    axes = shape[1:] or shape
-    if window is None:
-        window = [math.ceil(size / 8) for size in axes] if len(shape) > 1 else 1
-    sizes = _per_axis(window, axes, "window")
-    steps = _per_axis(
-        [math.ceil(s / 2) for s in sizes] if stride is None else stride, axes, "stride"
-    )
-    places = []
-    for size, width, step in zip(axes, sizes, steps, strict=True):
+    places, axes = [], shape[1:] or shape
+    for size in axes:
+        width = window or (math.ceil(size / 8) if len(shape) > 1 else 1)
+        step = stride or math.ceil(width / 2)
         if width > size or (step > width and width < size):
             raise InputError(
-                f"occlusion needs stride <= window <= input on every axis; got stride {steps}, "
-                f"window {sizes} and input {list(axes)}"
+                f"occlusion needs stride <= window <= input on every axis; got stride {step}, "
+                f"window {width} and input {list(axes)}"
             )
         starts = range(0, step * math.ceil((size - width) / step) + 1, step)
         places.append([slice(start, start + width) for start in starts])
     whole = (slice(None),) * (len(shape) - len(axes))
     return [(*whole, *place) for place in itertools.product(*places)]
-
-
-def _per_axis(value: int | Sequence[int], axes: tuple[int, ...], name: str) -> list[int]:
-    sizes = [value] * len(axes) if isinstance(value, int) else list(value)
-    if len(sizes) != len(axes):
-        raise InputError(
-            f"occlusion's {name} must be one whole number, or {len(axes)} of them for this "
-            f"input; got {value!r}"
-        )
-    return sizes
 
 
 Matrix = NDArray[np.float64]

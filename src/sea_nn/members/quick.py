@@ -3,10 +3,10 @@
 Guided backprop, deconvolution and DeepLIFT change the backward pass at activation modules, call by
 call. So a module may be used many times, which Captum's DeepLift refuses, and ReLU6 and the smooth
 activations take part, which Captum passes over in silence (the member would then repeat `saliency`
-or `input_x_gradient` and vote twice). Where Captum applies the rule the maps are equal.
+or `input_x_gradient` and vote twice). Where Captum applies the rule the maps are equal, and take as
+long: what these gain is a map for models such as EfficientNet-Lite, whose activations are ReLU6.
 """
 
-import difflib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sea_nn.errors import InputError, MemberError, UnfitError
-from sea_nn.features import Features, number_cells
+from sea_nn.errors import MemberError, UnfitError
+from sea_nn.features import Features
 from sea_nn.model.opening import copy_twin, find_inplace
 from sea_nn.model.outputs import TensorModel, take
 from sea_nn.model.probe import Probe, is_same
@@ -55,9 +55,11 @@ def presence_gradient(probe: Probe, passes: int = 16, cells: int = 8) -> Tensor:
             the columns of a table, is a cell of its own, and so is a group of a feature mask.
     """
     x, absent = probe.x, probe.absent()
-    number = number_positions(probe.features, cells).to(x.device)
+    features = form_cells(probe.features, cells, x.device)
+    number = features.expand(torch.arange(features.n, device=x.device)).unsqueeze(0)
+    number = features.kind.over_input(number).expand(1, *x.shape[1:])[0]
     random = torch.Generator().manual_seed(probe.seed)
-    half = torch.rand(math.ceil(passes / 2), int(number.max()) + 1, generator=random)
+    half = torch.rand(math.ceil(passes / 2), features.n, generator=random)
     shares = torch.stack([half, 1 - half], 1).flatten(0, 1)[:passes].to(x)
     total = torch.zeros_like(x)
     for part in probe.parts(passes):
@@ -69,23 +71,18 @@ def presence_gradient(probe: Probe, passes: int = 16, cells: int = 8) -> Tensor:
     return total / passes
 
 
-def number_positions(features: Features, cells: int) -> Tensor:
-    """The cell of each value of an input, int64 like one input, channels broadcast."""
+def form_cells(features: Features, cells: int, device: torch.device) -> Features:
+    """The same map with cells as features, so many along each axis with neighbours."""
     if features.parts:
-        numbers, first = [], 0
-        for part in features.parts:
-            own = number_positions(part, cells)
-            numbers.append(own.flatten() + first)
-            first += int(own.max()) + 1
-        return torch.cat(numbers)
-    kind, groups = features.kind, features.groups
-    if groups is None:
-        sizes = list(features.shape)
-        for axis in kind.neighbours:
-            place = axis - 1 if kind.channels is None or axis < kind.channels else axis - 2
-            sizes[place] = min(cells, sizes[place])
-        groups = number_cells(sizes, features.shape).unsqueeze(0)
-    return kind.over_input(groups).expand(1, *features.input_shape)[0]
+        parts = [form_cells(part, cells, device) for part in features.parts]
+        return Features.join(parts, features.names or (), device)
+    if features.groups is not None:
+        return features
+    kind = features.kind
+    axes = [axis for axis in range(1, kind.axes) if axis != kind.channels]
+    sizes = zip(axes, features.shape, strict=True)
+    grid = [cells if axis in kind.neighbours else size for axis, size in sizes]
+    return features.on_grid(grid, device)
 
 
 def guided_backprop(probe: Probe) -> Tensor:
@@ -267,21 +264,10 @@ def grad_cam(
         )
     key = "grad_cam", layer, reshape, relu
     if key not in probe.cache:
-        model: Any = probe.model.model
-        named: dict[str, nn.Module] = dict(model.named_modules())
-        if layer is not None and layer not in named:
-            near = difflib.get_close_matches(layer, named, n=5, cutoff=0.3) or list(named)[-5:]
-            raise InputError(
-                f"the model has no layer {layer!r}; nearest names: {', '.join(map(repr, near))} "
-                f"({len(named)} in all, see model.named_modules())"
-            )
-        rows, name, cams = torch.arange(len(probe.x), device=probe.x.device), layer, list[Tensor]()
-        # The first input's pass finds the layer. The graph of the others starts there, so that a
-        # pass costs little more than a forward pass.
-        for some in (rows[:1], *rows[1:].split(probe.chunk(len(rows) - 1, gradient=False))):
-            if len(some):
-                name, cam = _read_layers(probe, named, name, some, reshape)
-                cams.append(cam)
+        name, cams = layer, list[Tensor]()
+        for part in probe.parts():
+            name, cam = _read_layers(probe, name, part.rows, reshape)
+            cams.append(cam)
         made = torch.cat(cams).clamp(min=0) if relu else torch.cat(cams)
         mode = ("linear", "bilinear", "trilinear")[probe.x.ndim - 3]
         size = probe.x.shape[2:]
@@ -291,11 +277,7 @@ def grad_cam(
 
 
 def _read_layers(
-    probe: Probe,
-    named: dict[str, nn.Module],
-    wanted: str | None,
-    rows: Tensor,
-    reshape: Reshape | None,
+    probe: Probe, wanted: str | None, rows: Tensor, reshape: Reshape | None
 ) -> tuple[str, Tensor]:
     """Return the name of a layer, and the maps of the inputs `rows` at its own resolution.
 
@@ -315,7 +297,8 @@ def _read_layers(
         own = tracked.clone()  # what follows may work in place
         return own if first is output else type(output)((own, *output[1:]))
 
-    for name, layer in named.items():
+    model: Any = probe.model.model
+    for name, layer in model.named_modules():
         if name == wanted if wanted else isinstance(layer, (*CONVOLUTIONS, nn.LayerNorm)):
             handles.append(layer.register_forward_hook(partial(hook, name)))
     try:

@@ -9,15 +9,14 @@ The functions are imported, and PyTorch with them, when a member is run: a name 
 """
 
 import difflib
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
-from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
-from sea_nn.config import BUDGETS, DEFAULT_BUDGET, SEAConfig
+from sea_nn.config import BUDGETS, DEFAULT_BUDGET, SEAConfig, check_number, check_whole
 from sea_nn.errors import InputError, KindError
 
 Shape = tuple[int, ...]
@@ -73,10 +72,9 @@ class Member:
             if option not in self.defaults and option != "baselines":
                 known = ", ".join(self.defaults) or "none but baselines"
                 raise InputError(f"{self.name} has no option {option!r}; its options are: {known}")
-            fits, wanted = _RULES.get(option, (None, ""))
             left_out = value is None and self.defaults.get(option, 0) is None
-            if fits is not None and not left_out and not fits(value):
-                raise InputError(f"{self.name}: {option} must be {wanted}; got {value!r}")
+            if option in _CHECKS and not left_out:
+                _CHECKS[option](f"{self.name}: {option}", value)
         return {**self.defaults, **options}
 
 
@@ -89,33 +87,26 @@ def _load(module: str, name: str) -> Any:
     return getattr(import_module(f"sea_nn.members.{module}"), name)
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+def _check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false; got {value!r}")
 
 
-def _is_amount(value: Any) -> bool:
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    return real and value >= 0 and math.isfinite(value)
+def _check_share(name: str, value: Any) -> None:
+    check_number(name, value, above=0)
+    if value >= 1:
+        raise InputError(f"{name} must be a number between 0 and 1; got {value!r}")
 
 
-def _is_extent(value: Any) -> bool:
-    return all(map(_is_count, value)) if isinstance(value, tuple | list) else _is_count(value)
-
-
-_COUNT = (_is_count, "a whole number from 1")
-_AMOUNT = (_is_amount, "a number from 0")
-_EXTENT = (_is_extent, "a whole number from 1, or one for each axis")
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("n_steps", "n_samples", "n_masks", "n_segments", "cells", "passes"), _COUNT),
-    **dict.fromkeys(("noise", "stdev", "alpha"), _AMOUNT),
-    **dict.fromkeys(("window", "stride"), _EXTENT),
-    **dict.fromkeys(("per_point", "relu"), (lambda v: isinstance(v, bool), "true or false")),
-    "keep": (lambda v: _is_amount(v) and 0 < v < 1, "a number between 0 and 1"),
-    "kernel_width": (lambda v: _is_amount(v) and v > 0, "a number above 0"),
-    "layer": (lambda v: isinstance(v, str), "a layer's name"),
-    "reshape": (callable, "a function"),
+_COUNTS = ("n_steps", "n_samples", "n_masks", "n_segments", "cells", "passes", "window", "stride")
+_CHECKS: dict[str, Callable[[str, Any], None]] = {
+    **dict.fromkeys(_COUNTS, partial(check_whole, least=1)),
+    **dict.fromkeys(("noise", "stdev", "alpha"), check_number),
+    **dict.fromkeys(("per_point", "relu"), _check_flag),
+    "kernel_width": partial(check_number, above=0),
+    "keep": _check_share,
 }
-"""What the package's own members take, by the name of the option: a test, and how to say it."""
+"""What the package's own members take, by the name of the option."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +272,7 @@ _NATIVE: tuple[tuple[str, str, Any, bool, frozenset[str], Options, str], ...] = 
     ("kernel_shap", "masking", "count_coalitions", True, _SEGMENTS,
      {"n_samples": None, "n_segments": 50}, "Lundberg and Lee 2017, arXiv:1705.07874"),
     ("gradient_shap", "gradients", "n_samples", True, _GRADIENT,
-     {"n_samples": 200, "noise": 0.0, "stdev": None, "baselines": None},
+     {"n_samples": 200, "noise": 0.0, "stdev": None},
      "Lundberg and Lee 2017, arXiv:1705.07874; Erion et al. 2021, arXiv:1906.10670"),
     ("presence_gradient", "quick", "passes", True, _GRADIENT,
      {"passes": 16, "cells": 8}, "this library"),

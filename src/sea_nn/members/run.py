@@ -181,17 +181,15 @@ def choose_entries(
         others = COLUMNS
     elif attends(model):
         others = TRANSFORMER
-    entries = expand_methods(others, optional=True)
+    presence, *entries = expand_methods(("presence_gradient", *others), optional=True)
     left = (budget or 0) // 2 - LOOKS
     for entry in entries:
         left -= entry.member.cost()
-    if left < 0:
-        return ((),)
     for passes in PASSES:
         if passes <= left:
-            first = ("presence_gradient", {"passes": passes})
-            return (*expand_methods([first], optional=True), *entries), ()
-    return entries, ()
+            presence = replace(presence, options={**presence.options, "passes": passes})
+            return (presence, *entries), ()
+    return (tuple(entries), ()) if left >= 0 else ((),)
 
 
 def run_members(
@@ -278,7 +276,7 @@ def _explain(entry: Entry, probe: Probe) -> Tensor:
             f"{member.name} looks inside the model, so it needs a torch.nn.Module and not a plain "
             f"function; members that take one: {_list_without('module')}"
         )
-    if member.native and "baselines" in settings and "baselines" not in member.defaults:
+    if member.native and "baselines" in settings:
         # Shared results never depend on the baselines, so the cache stays.
         probe = replace(probe, baselines=settings.pop("baselines"))
     try:
@@ -400,7 +398,7 @@ def compute_maps(
     known beyond that:
 
     - `baselines` is what "absent" means: None for 0, a number, or a tensor that broadcasts to `x`,
-      [N, ...] being one an input. A pool of them for gradient_shap is an option of its own.
+      [N, ...] being one an input.
     - With `args` callables cannot take part: they get the model and an input.
     - The groups of `features` are the segments for lime and kernel_shap.
     - Draws are each input's own, decided by `seed` and its content, so its maps do not depend on

@@ -417,8 +417,7 @@ class Probe:
         except RuntimeError as error:
             raise InputError(
                 f"baselines must be a number or broadcast to the input, {list(self.x.shape)}; got "
-                f"{list(base.shape)}. A set of baselines to draw from is for gradient_shap: "
-                'methods=[("gradient_shap", {"baselines": ...})]'
+                f"{list(base.shape)}"
             ) from error
 
     def absent(self) -> Tensor:

@@ -213,7 +213,7 @@ class AskedText:
         width = given["input_ids"].shape[1]
         if not record.weights or any(w.shape[-1] != width for w in record.weights):
             raise UnfitError("the model has no attention over all tokens at once")
-        return [layer[0].float().mean(0) for layer in record.weights]
+        return [layer[0].float().mean(0) for layer in record.by_head(record.weights)]
 
     @property
     def tails(self) -> list[End]:
