@@ -318,14 +318,14 @@ def prepare(settings: Settings, request: Request) -> Call:
         check_previous(request.previous, budget)
     several = not isinstance(x, Tensor)
     if several:
-        packed = Several.of(x, request.feature_mask, request.limit)
+        packed = Several.of(x, request.feature_mask)
         if about.kind is not None or about.feature_names is not None:
             raise InputError("about.kind and about.feature_names are for one input, not several")
         baselines = packed.pack_values("baselines", baselines)
         background = packed.pack_values("background", background)
         model, x, features = packed.wrap(model), packed.rows, packed.features
     else:
-        check_input(x, request.limit)
+        check_input(x)
         features = Features.of(
             x,
             kind=about.kind,
@@ -345,7 +345,7 @@ def prepare(settings: Settings, request: Request) -> Call:
         label = getattr(target, "__name__", "<lambda>")
         labels = labels or (None if label == "<lambda>" else [label])
         model, output, target = read_value(model, target), Output("value"), 0
-    asked = features if budget is None else features.to_ask_about(settings.grid, x.device)
+    asked = features if budget is None else features.to_ask_about(settings.grid)
     before, draws = None if request.previous is None else request.previous.asked, 1
     if before is not None and before.outputs is not None:
         draws = before.outputs.shape[2]

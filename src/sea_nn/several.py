@@ -34,7 +34,7 @@ class Several:
     keywords: bool
 
     @classmethod
-    def of(cls, inputs: Any, feature_mask: Any = None, limit: int | None = None) -> Several:
+    def of(cls, inputs: Any, feature_mask: Any = None) -> Several:
         """Put a tuple or dict of tensors, [N, ...] each, side by side."""
         if not isinstance(inputs, tuple | Mapping):
             raise KindError(
@@ -50,7 +50,7 @@ class Several:
         parts = []
         for name, x, mask in zip(names, values, masks, strict=True):
             try:
-                check_input(x, limit)
+                check_input(x)
             except (InputError, KindError) as error:
                 raise type(error)(f"{name}: {error}") from error
             parts.append(Features.of(x, feature_mask=mask))
@@ -62,7 +62,7 @@ class Several:
             told = ", ".join(f"{x.dtype} on {x.device}" for x in values)
             raise InputError(f"all inputs need one type and device; got {told}")
         rows = torch.cat([x.detach().flatten(1) for x in values], 1)
-        return cls(rows, Features.join(parts, names, rows.device), keywords)
+        return cls(rows, Features.join(parts, names), keywords)
 
     def wrap(self, model: Callable[..., Any]) -> PackedModel:
         """The model as one of rows."""

@@ -20,10 +20,6 @@ def test_a_kind_says_what_a_map_is_and_what_belongs_to_a_position(name):
     assert features.shape == (x.shape[2:] if name in ("image", "volume") else x.shape[1:])
     mask = torch.rand(2, *features.shape) > 0.5
     assert features.kind.over_input(mask).expand_as(x).shape == x.shape
-    if name in ("image", "volume"):
-        assert features.add_channel(mask).shape == (2, 1, *features.shape)
-    else:
-        assert features.add_channel(mask).shape == x.shape
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -37,7 +37,7 @@ def greedy_regions(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
     grid, a set's value is p(class | only it is left) - p(class | only the rest is left), and every
     cell that is left is asked about at every step. The cells taken get 1, ..., 1 / n.
     """
-    features = Features.of(x).on_grid((CELLS, CELLS), x.device)
+    features = Features.of(x).on_grid((CELLS, CELLS))
     score = make_score(model, x, target, features, fill_all(x, features, "blur"))
     order = greedy(score, len(x), features.n, both=True).to(x.device)
     falling = 1 - torch.arange(features.n, device=x.device) / features.n

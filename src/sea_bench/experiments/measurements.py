@@ -195,7 +195,7 @@ def measure_copies(explainer: Explainer, batch: Batch) -> Rows:
     1, there is nothing to repeat, and the input does not count.
     """
     x, target = batch.x, batch.target
-    features = Features.of(x).on_grid(GRID, x.device)
+    features = Features.of(x).on_grid(GRID)
     copies = _find_copies(explainer, batch, features)  # [N, 2, n]
     sets = torch.cat([copies, copies.any(1, keepdim=True), torch.zeros_like(copies[:, :1])], 1)
     fills = fill_all(x, features, "blur")

@@ -30,7 +30,7 @@ OURS, SAME = "SEA", "SEA's function, the same answers"
 def measure_predictions(explainer: Explainer, batch: Batch) -> Rows:
     """Learn every function from several numbers of answers, and compare it with the model."""
     x, target, experiment = batch.x, batch.target, explainer.experiment
-    features = Features.of(x).on_grid(GRID, x.device)
+    features = Features.of(x).on_grid(GRID)
     model = explainer.inputs.loaded.model
     score = make_score(model, x, target, features, fill_all(x, features, "blur"))
     found = explainer.compute_members(x, target)

@@ -109,7 +109,7 @@ def _list_images(run: Run, name: str) -> list[Subject]:
     model, found = inputs.loaded.model, []
     for number in range(len(inputs)):
         batch = inputs.read([number])
-        features = Features.of(batch.x).on_grid(GRIDS.get(name, GRID), batch.x.device)
+        features = Features.of(batch.x).on_grid(GRIDS.get(name, GRID))
         fills = fill_all(batch.x, features, "blur")
         score = make_score(model, batch.x, batch.target, features, fills)
         found.append(Subject(model, batch.x, batch.target, features, score, "logits", number))

@@ -114,7 +114,9 @@ def assemble(
             "members": tuple(kept[-MOST_MEMBERS:]),
         }
     for name, one in maps.items():
-        found[name] = features.add_channel(one.to(gains.dtype))
+        found[name] = one.to(gains.dtype)
+        if kind.channels is not None:  # one channel stands for all
+            found[name] = found[name].unsqueeze(1)
     return Explanation(
         **found,
         maps=members.to_heatmaps().float(),

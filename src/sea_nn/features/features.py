@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sea_nn.config import check_whole
 from sea_nn.errors import InputError, KindError
 
 MOST_CELLS = 64
@@ -116,7 +115,7 @@ class Features:
     Attributes:
         kind: of the inputs.
         shape: of one map: (F,), (C, T), (H, W), (D, H, W).
-        groups: the feature of each position, int64 [1, *shape]; None: one each.
+        groups: the feature of each position, int64 [1, *shape], on the CPU; None: one each.
         layout: the shape of the grid that features lie in; None where they have no neighbours.
         names: of a table's columns or a series' channels; of several inputs, the inputs' own.
         input_shape: of one input, channels included.
@@ -173,16 +172,14 @@ class Features:
         return cls(
             kind,
             shape,
-            None if feature_mask is None else group_features(feature_mask, shape).to(x.device),
+            None if feature_mask is None else group_features(feature_mask, shape),
             names=None if names is None else tuple(map(str, names)),
             input_shape=tuple(x.shape[1:]),
             patches=find_patches(model, shape) if kind.view == "picture" else None,
         )
 
     @classmethod
-    def join(
-        cls, parts: Sequence[Features], names: Sequence[str], device: torch.device | None = None
-    ) -> Features:
+    def join(cls, parts: Sequence[Features], names: Sequence[str]) -> Features:
         """The features of several inputs together: every part's own, one after another.
 
         A map of them has every value of every input as a position, [V]; the channels of a pixel
@@ -191,7 +188,7 @@ class Features:
         numbers, first = [], 0
         for part in parts:
             own = torch.arange(part.n).view(1, *part.shape) if part.groups is None else part.groups
-            wide = part.kind.over_input(own.to(device)).expand(1, *part.input_shape)
+            wide = part.kind.over_input(own).expand(1, *part.input_shape)
             numbers.append(wide.flatten() + first)
             first += part.n
         groups = torch.cat(numbers).unsqueeze(0)
@@ -215,62 +212,50 @@ class Features:
         """The shape of the feature space; its product is n."""
         return self.shape if self.groups is None else self.layout or (self.n,)
 
-    def on_grid(self, grid: Sequence[int], device: torch.device | None = None) -> Features:
+    def on_grid(self, grid: Sequence[int]) -> Features:
         """The same map with the cells of a grid as features."""
         if len(grid) != len(self.shape):
             raise InputError(
                 f"a grid has a number for each axis of the map {list(self.shape)}; got {list(grid)}"
             )
-        cells = clip_grid(grid, self.shape)
-        if cells == self.shape:
-            return replace(self, groups=None, layout=cells)
-        numbers = number_cells(cells, self.shape, device).unsqueeze(0)
+        cells = tuple(map(min, grid, self.shape))
+        numbers = None if cells == self.shape else number_cells(cells, self.shape).unsqueeze(0)
         return replace(self, groups=numbers, layout=cells)
 
-    def to_ask_about(
-        self, grid: Sequence[int] | None = None, device: torch.device | None = None
-    ) -> Features:
+    def to_ask_about(self, grid: Sequence[int] | None = None) -> Features:
         """The features that a budget's questions are about: a mask's, or few enough cells.
 
         >>> Features.of(torch.zeros(1, 3, 100)).to_ask_about().layout
         (3, 21)
         """
         if self.parts:
-            parts = [part.to_ask_about(None, device) for part in self.parts]
-            return Features.join(parts, self.names or (), device)
+            return Features.join([part.to_ask_about() for part in self.parts], self.names or ())
         if self.groups is not None:
             return self
         if len(self.shape) == 1:  # without neighbours: bands of columns only where they are many
             cells = grid or (min(self.shape[0], MOST_CELLS),)
-            return replace(self.on_grid(cells, device), layout=None)
+            return replace(self.on_grid(cells), layout=None)
         grid = grid or self.patches
         if grid is None:
             rows, axes = min(8, self.shape[0]), len(self.shape)
             side = int(MOST_CELLS ** (1 / axes) + 1e-9)
             grid = (rows, MOST_CELLS // rows) if axes == 2 else (side,) * axes
             grid = self.shape if math.prod(self.shape) <= MOST_CELLS else grid
-        return self.on_grid(grid, device)
-
-    def add_channel(self, maps: Tensor) -> Tensor:
-        """Maps [N, *shape] as attributions: [N, 1, *shape] where channels go together."""
-        return maps if self.kind.channels is None else maps.unsqueeze(1)
-
-    def to(self, device: torch.device) -> Features:
-        """The same features with their groups on a device."""
-        return self if self.groups is None else replace(self, groups=self.groups.to(device))
+        return self.on_grid(grid)
 
     def expand(self, values: Tensor) -> Tensor:
         """Give every position its feature's value: [..., n] -> [..., *shape]."""
         if self.groups is None:
             return values.reshape(*values.shape[:-1], *self.shape)
-        return values[..., self.groups[0]]
+        return values[..., self.groups[0].to(values.device)]
 
     def sum(self, maps: Tensor) -> Tensor:
         """Sums over each feature's positions: [N, *shape] -> [N, n]."""
         flat = maps.flatten(1)
         if self.groups is None:
             return flat
-        return flat.new_zeros(len(maps), self.n).index_add_(1, self.groups.flatten(), flat)
+        groups = self.groups.flatten().to(flat.device)
+        return flat.new_zeros(len(maps), self.n).index_add_(1, groups, flat)
 
     def count(self) -> Tensor:
         """How many positions each feature has: int64 [n]."""
@@ -299,7 +284,7 @@ def group_features(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
             f"feature_mask must broadcast to the map {list(shape)}; got {list(mask.shape)}"
         ) from error
     groups: Tensor = mask.unique(return_inverse=True)[1]
-    return groups.reshape(1, *shape)
+    return groups.reshape(1, *shape).cpu()
 
 
 def read_tensor(values: Any, must: str) -> Tensor:
@@ -321,9 +306,7 @@ def expand_mask(mask: Tensor, name: str, count: int, shape: tuple[int, ...]) -> 
     return mask.expand(count, *shape)
 
 
-def number_cells(
-    grid: Sequence[int], shape: Sequence[int], device: torch.device | None = None
-) -> Tensor:
+def number_cells(grid: Sequence[int], shape: Sequence[int]) -> Tensor:
     """The cell of a grid that each position belongs to, row by row: int64 of this shape.
 
     Along an axis, cells differ by at most one position.
@@ -331,24 +314,19 @@ def number_cells(
     >>> number_cells((2, 2), (2, 4)).tolist()
     [[0, 0, 1, 1], [2, 2, 3, 3]]
     """
-    numbers = torch.zeros((), dtype=torch.int64, device=device)
+    numbers = torch.zeros((), dtype=torch.int64)
     for size, cells in zip(shape, grid, strict=True):
-        own = torch.arange(size, device=device) * cells // size
+        own = torch.arange(size) * cells // size
         numbers = numbers.unsqueeze(-1) * cells + own
     return numbers
-
-
-def clip_grid(grid: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """The grid that a map of this shape can fill: never finer than its positions."""
-    return tuple(map(min, map(int, grid), shape))
 
 
 def sum_cells(maps: Tensor, grid: Sequence[int]) -> Tensor:
     """Sum over each cell of the grid: [..., H, W] -> [..., rows, columns]."""
     sizes = maps.shape[-2:]
     left, right = (
-        functional.one_hot(number_cells((cells,), (size,), maps.device), cells).to(maps.dtype)
-        for cells, size in zip(clip_grid(grid, sizes), sizes, strict=True)
+        functional.one_hot(number_cells((cells,), (size,)), cells).to(maps)
+        for cells, size in zip(map(min, grid, sizes), sizes, strict=True)
     )
     return left.mT @ maps @ right
 
@@ -401,20 +379,15 @@ def attends(model: nn.Module) -> bool:
     return any("Attention" in type(module).__name__ for module in model.modules())
 
 
-def check_input(x: Any, limit: int | None = None) -> None:
-    """Refuse inputs that nobody could explain, and say why.
-
-    Args:
-        x: the inputs.
-        limit: the most of them in one pass.
-
-    Raises:
-        InputError, KindError: x is no batch of finite floating-point inputs, or the limit is 0.
-    """
+def check_input(x: Any) -> None:
+    """Refuse inputs that nobody could explain: ``x`` is a batch of finite floating-point ones."""
     if not isinstance(x, Tensor):
         raise KindError(f"x must be a torch.Tensor [N, ...], got {type(x).__name__}")
-    if x.layout != torch.strided or x.is_nested:
-        raise KindError("x must be a dense tensor [N, ...]; this one is sparse or nested")
+    if x.layout != torch.strided or x.is_nested or x.is_meta:
+        raise KindError(
+            "x must be a dense tensor [N, ...] on cpu or cuda; this one is sparse or nested, or on "
+            "the meta device and holds no numbers"
+        )
     if not x.is_floating_point():
         raise KindError(
             f"x must hold floating-point numbers, got {x.dtype}; for token ids explain the "
@@ -433,13 +406,9 @@ def check_input(x: Any, limit: int | None = None) -> None:
                 "x.permute(0, 3, 1, 2); if the model itself wants channels last, wrap it: "
                 "lambda x: model(x.permute(0, 2, 3, 1))"
             )
-    if x.is_meta:
-        raise InputError("x is on the meta device and holds no numbers; move it to cpu or cuda")
     finite = x.isfinite()
     if not bool(finite.all()):
         bad = (~finite).any(0).nonzero().flatten().tolist() if x.ndim == TABLE.axes else []
         more = ", …" if len(bad) > 5 else ""
         where = f" (columns {', '.join(map(str, bad[:5]))}{more})" if bad else ""
         raise InputError(f"x holds NaN or infinite values{where}; clean the input first")
-    if limit is not None:
-        check_whole("internal_batch_size", limit, 1)

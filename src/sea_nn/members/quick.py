@@ -55,7 +55,7 @@ def presence_gradient(probe: Probe, passes: int = 16, cells: int = 8) -> Tensor:
             the columns of a table, is a cell of its own, and so is a group of a feature mask.
     """
     x, absent = probe.x, probe.absent()
-    features = form_cells(probe.features, cells, x.device)
+    features = form_cells(probe.features, cells)
     number = features.expand(torch.arange(features.n, device=x.device)).unsqueeze(0)
     number = features.kind.over_input(number).expand(1, *x.shape[1:])[0]
     random = torch.Generator().manual_seed(probe.seed)
@@ -71,18 +71,18 @@ def presence_gradient(probe: Probe, passes: int = 16, cells: int = 8) -> Tensor:
     return total / passes
 
 
-def form_cells(features: Features, cells: int, device: torch.device) -> Features:
+def form_cells(features: Features, cells: int) -> Features:
     """The same map with cells as features, so many along each axis with neighbours."""
     if features.parts:
-        parts = [form_cells(part, cells, device) for part in features.parts]
-        return Features.join(parts, features.names or (), device)
+        parts = [form_cells(part, cells) for part in features.parts]
+        return Features.join(parts, features.names or ())
     if features.groups is not None:
         return features
     kind = features.kind
     axes = [axis for axis in range(1, kind.axes) if axis != kind.channels]
     sizes = zip(axes, features.shape, strict=True)
     grid = [cells if axis in kind.neighbours else size for axis, size in sizes]
-    return features.on_grid(grid, device)
+    return features.on_grid(grid)
 
 
 def guided_backprop(probe: Probe) -> Tensor:

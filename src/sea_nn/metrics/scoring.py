@@ -80,7 +80,7 @@ def score_maps(
     Raises:
         InputError, KindError: the call is wrong; the message says what was expected.
     """
-    check_input(x, internal_batch_size)
+    check_input(x)
     if not isinstance(maps, Mapping):
         raise KindError(
             f"maps must be a dict from method to maps [N, *positions]; got {type(maps).__name__}"

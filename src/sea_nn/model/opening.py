@@ -40,6 +40,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from sea_nn.config import check_whole
 from sea_nn.errors import AssumptionWarning, InputError, KindError, SEAError
 from sea_nn.features import SERIES, Features, find_kind
 from sea_nn.model.adapters import ARRAYS
@@ -110,8 +111,8 @@ def open_model(
         seed: starts every draw of the members.
         meter: counts the rows.
     """
-    if limit is not None and limit < 1:
-        raise InputError(f"internal_batch_size must be at least 1, got {limit}")
+    if limit is not None:
+        check_whole("internal_batch_size", limit, 1)
     precision = check_autocast(autocast, x)
     if x.device.type == "cpu":
         torch.empty(LARGEST_BLOCK, dtype=torch.uint8)

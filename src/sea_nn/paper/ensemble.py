@@ -21,7 +21,6 @@ from torch import Tensor
 
 from sea_nn.config import SEAConfig, check_config
 from sea_nn.errors import InputError
-from sea_nn.features import clip_grid
 from sea_nn.paper.agreement import rank
 from sea_nn.paper.constraints import LEAST_GAIN, read_constraints, restore
 from sea_nn.paper.dsf import DSF, attribute, join
@@ -107,7 +106,7 @@ def ensemble(
             f"a grid needs heatmaps with two axes [N, m, H, W]; these have shape {shape} an input: "
             "set grid=None"
         )
-    grid = None if config.grid is None else clip_grid(config.grid, shape)
+    grid = None if config.grid is None else tuple(map(min, config.grid, shape))
     masks = read_constraints(required, forbidden, epsilon, count, shape, grid)
     bound = any(bool(mask.any()) for mask in masks)
     if bound and grid is not None and config.upsampling != "nearest":

@@ -98,7 +98,7 @@ def pool_sets(sets: Tensor, grid: Sequence[int], at_least: bool = False) -> Tens
 def upsample(maps: Tensor, size: Sequence[int], mode: str = "nearest") -> Tensor:
     """Bring cell maps [..., rows, columns] to ``size``; "nearest" inverts ``pool``."""
     if mode == "nearest":
-        return maps.flatten(-2)[..., number_cells(maps.shape[-2:], size, maps.device)]
+        return maps.flatten(-2)[..., number_cells(maps.shape[-2:], size)]
     flat = maps.reshape(-1, 1, *maps.shape[-2:])
     wide = functional.interpolate(flat, tuple(size), mode=mode, align_corners=False)
     return wide.reshape(*maps.shape[:-2], *size)

@@ -110,7 +110,7 @@ def learn_from_answers(
     """
     if features is None:
         plain = Kind("heat", heat.ndim - 1)
-        features = Features.of(heat[:, 0], kind=plain).to_ask_about(device=heat.device)
+        features = Features.of(heat[:, 0], kind=plain).to_ask_about()
     started, count, n = time.perf_counter(), len(heat), features.n
     reader = _Reader(ask_only, whole, heat.detach().double().cpu(), link, features)
     counts = choose_counts(questions, n)
@@ -149,8 +149,7 @@ class _Reader:
     ) -> None:
         self.ask_only, self.whole, self.heat = ask_only, whole.detach().cpu(), heat
         self.link, self.device = link, whole.device
-        # What is learned is learned on the CPU, wherever the model is.
-        self.features = features = features.to(torch.device("cpu"))
+        self.features = features  # all is learned on the CPU, wherever the model is
         flat = features.sum(heat.flatten(0, 1)).view(*heat.shape[:2], features.n)
         size = flat.abs().sum(2, keepdim=True)
         self.shares = torch.where(size > 0, flat / size.clamp(min=1e-300), 0.0)
