@@ -64,7 +64,6 @@ def test_a_map_that_is_the_same_everywhere_is_named_and_does_not_count(wobble):
     explanation = SEA(network(), ("saliency", level)).explain(X)
     assert not explanation.maps[:, 1].any()
     assert explanation.maps[:, 0].amax() == 1
-    assert not explanation.member_top_masks([5])[:, 2].any()  # nor has it a top
 
 
 def test_an_incomplete_integral_asks_for_more_steps():

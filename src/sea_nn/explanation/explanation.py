@@ -10,21 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.fields import FIELDS, show_input
 from sea_nn.explanation.files import read_file, write_file
-from sea_nn.explanation.sets import FeatureSets
+from sea_nn.explanation.sets import Findings
 from sea_nn.explanation.summary import write_summary
-from sea_nn.model.outputs import Output
-from sea_nn.paper.agreement import agreement, disagreement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +33,7 @@ class NoSuchInputError(InputError, IndexError):
     """An index beyond the inputs of an explanation."""
 
 
-class Explanation(FeatureSets):
+class Explanation(Findings):
     """Attribution maps of N inputs, how they came about, and how far their members agree.
 
     Attributes:
@@ -92,102 +88,6 @@ class Explanation(FeatureSets):
         """Of several inputs, the explanation of one, by its number or name; one scale for all."""
         return replace(self, **_cut_part(self, which))
 
-    @property
-    def output(self) -> Output:
-        """What the model's outputs are, and so the scores."""
-        return Output(self.provenance.call.get("output") or "logits")
-
-    @property
-    def questions(self) -> int:
-        """How many questions about each input the model answered; 0 without a budget."""
-        return 0 if self.function is None else self.function.n_answers
-
-    @property
-    def evaluations(self) -> dict[str, int]:
-        """The rows of each input that the model saw, for "members", "questions" and "checks"."""
-        return dict(self.provenance.by_purpose)
-
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """What was not said and how it was taken: the kind of output, what absent means."""
-        return self.provenance.assumed
-
-    @property
-    def unit(self) -> str:
-        """The unit of gains and attribution: "log-odds" or "value"; "" of the paper's function."""
-        return "" if self.function is None else self.function.link
-
-    @cached_property
-    def agreement_with_sea(self) -> Tensor:
-        """Spearman's rank correlations of SEA (first) and the members: [N, m + 1, m + 1]."""
-        if self.texts is not None and len(self) > 1:
-            return torch.cat([one.agreement_with_sea for one in self])  # over its own words
-        sea = self.attribution.reshape(len(self), 1, *self.shape)
-        return agreement(torch.cat([sea.to(self.maps), self.maps], dim=1))
-
-    @property
-    def agreement(self) -> Tensor:
-        """Spearman's rank correlations between the members: [N, m, m]; nan for constant maps."""
-        return self.agreement_with_sea[:, 1:, 1:]
-
-    @cached_property
-    def disagreement(self) -> Tensor:
-        """Where members disagree, the spread of their percentile ranks (0 to 0.5): [N, *shape]."""
-        return disagreement(self.maps)
-
-    def name(self, i: int) -> str:
-        """The name of input i's target class, or its number; of a regression "value"."""
-        self._check_input(i)
-        if self.labels is not None:
-            return self.labels[i]
-        target, value = int(self.target[i]), self.output.kind == "value"
-        if self.rival is not None:
-            kind = "output" if value else "class"
-            return f"{kind} {target}, not {int(self.rival[i])}"
-        if value:
-            return "value" if target == 0 else f"output {target}"
-        return f"class {target}"
-
-    def write_score(self, i: int) -> str:
-        """Input i's score as text: a probability with two decimals, a value with four digits."""
-        self._check_input(i)
-        score = float(self.score[i])
-        return f"{score:.4g}" if self.output.kind == "value" else f"{score:.2f}"
-
-    def name_feature(self, k: int, i: int = 0) -> str:
-        """The name of a feature: its columns', text i's word, or its place in the feature space."""
-        self._check_input(i)
-        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < self.order.shape[1]:
-            n = self.order.shape[1]
-            raise InputError(f"k must be a feature's number, from 0 to {n - 1}; got {k!r}")
-        if self.texts is not None:
-            return self.texts[i][k].strip() if k < len(self.texts[i]) else ""
-        if len(self.feature_shape) == 1:
-            if self.view != "bars" or not self.feature_names:
-                return f"feature {k}"
-            if self.features is None:
-                return self.feature_names[k]
-            own = [n for n, g in zip(self.feature_names, self.features[0], strict=True) if g == k]
-            return own[0] if len(own) == 1 else f"{own[0]} and {len(own) - 1} more"
-        place = [int(p) for p in np.unravel_index(k, self.feature_shape)]
-        if self.view == "lines":
-            row, column = place
-            channel = self.feature_names[row] if self.feature_names else f"channel {row}"
-            return f"{channel} at {column}"
-        return f"({', '.join(map(str, place))})"
-
-    def _check_input(self, i: int) -> None:
-        if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < len(self):
-            raise NoSuchInputError(
-                f"i must be an input's number, from 0 to {len(self) - 1}; got {i!r}"
-            )
-
-    def mean_agreement(self) -> Tensor:
-        """The mean rank correlation of all pairs of members: [N]; nan where there is no pair."""
-        m = len(self.methods)
-        above = torch.triu(torch.ones(m, m, dtype=torch.bool), 1)
-        return self.agreement[:, above.to(self.agreement.device)].nanmean(1)
-
     def save(self, path: str | Path) -> Path:
         """Write a ``.safetensors`` file; see ``sea_nn.explanation.files`` for what it holds."""
         return write_file(path, self)
@@ -216,14 +116,13 @@ class Explanation(FeatureSets):
 
     def __getitem__(self, which: int | slice) -> Explanation:
         """One input (an explanation of length 1) or a slice of them."""
-        if isinstance(which, int):
-            if not -len(self) <= which < len(self):
-                raise NoSuchInputError(f"there are {len(self)} inputs; got index {which}")
-            which = which % len(self)
-            which = slice(which, which + 1)
-        elif not isinstance(which, slice):
-            raise KindError(f"index an explanation by an integer or a slice; got {which!r}")
-        picked = range(len(self))[which]
+        try:
+            found = range(len(self))[which]
+        except TypeError as error:
+            raise KindError(f"index an explanation by an integer or a slice; {error}") from error
+        except IndexError as error:
+            raise NoSuchInputError(f"there are {len(self)} inputs; got index {which}") from error
+        picked = [found] if isinstance(found, int) else found
         if not picked:
             raise InputError(f"the slice {which} holds none of the {len(self)} inputs")
         return replace(self, **_cut_inputs(self, picked))

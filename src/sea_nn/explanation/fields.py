@@ -255,80 +255,75 @@ def list_tensors(e: Any) -> Iterator[tuple[str, Field, Any]]:
             yield name, one, value
 
 
+def spread(values: Tensor, features: Tensor | None, shape: tuple[int, ...]) -> Tensor:
+    """Give every position of a map its feature's value: [N, n] -> [N, *shape]."""
+    if features is not None:
+        index = features.flatten(1).expand(len(values), -1).to(values.device, torch.int64)
+        values = values.gather(1, index)
+    return values.reshape(len(values), *shape)
+
+
 def check_fields(e: Any) -> None:
     """Refuse an ``Explanation`` whose parts do not fit together, and say which does not."""
-    _need(
-        e.maps.ndim >= 3 and 2 <= e.attribution.ndim <= e.maps.ndim,
-        "attribution must be [N, 1, H, W], [N, C, T], [N, F] or [N, 1, D, H, W], and maps "
-        f"[N, m, ...]; got {list(e.attribution.shape)} and {list(e.maps.shape)}",
-    )
-    _need(e.view in VIEWS, f"view must be one of {', '.join(VIEWS)}; got {e.view!r}")
+    for said in _find_misfits(e):
+        raise InputError(said)
+
+
+def _find_misfits(e: Any) -> Iterator[str]:
+    """What does not fit, the first first: what comes after it may rest on it."""
+    if not (e.maps.ndim >= 3 and 2 <= e.attribution.ndim <= e.maps.ndim):
+        yield (
+            "attribution must be [N, 1, H, W], [N, C, T], [N, F] or [N, 1, D, H, W], and maps "
+            f"[N, m, ...]; got {list(e.attribution.shape)} and {list(e.maps.shape)}"
+        )
+    if e.view not in VIEWS:
+        yield f"view must be one of {', '.join(VIEWS)}; got {e.view!r}"
     count, m, n = len(e.attribution), len(e.methods), math.prod(e.feature_shape)
-    some = count >= 1 and (m >= 1 or e.function is not None)
-    _need(some, f"an explanation needs an input and a method; got {count} and {m}")
-    together = e.attribution.ndim == e.maps.ndim  # one channel stands for all
-    shape = tuple(e.attribution.shape[2 if together else 1 :])
-    known: dict[str, tuple[int, ...]] = {"N": (count,), "m": (m,), "n": (n,), "3": (3,)}
-    known |= {"map": shape, "own": (1, *shape) if together else shape}
+    if count < 1 or (m < 1 and e.function is None):
+        yield f"an explanation needs an input and a method; got {count} and {m}"
+    one_channel = e.attribution.ndim == e.maps.ndim  # it stands for all
+    shape = e.attribution.shape[2 if one_channel else 1 :]
+    known = {"N": [count], "m": [m], "n": [n], "3": [3], "map": [*shape]}
+    known["own"] = [1, *shape] if one_channel else [*shape]
     for name, one, value in list_tensors(e):
         if not isinstance(value, Tensor):
             raise KindError(f"{name} must be a tensor; got {type(value).__name__}")
         wanted: list[int] = []
         for axis in one.shape.split():
-            wanted += known.setdefault(axis, tuple(value.shape[len(wanted) :][:1]))
-        size = list(value.shape)
-        _need(size == wanted, f"{name} must be {wanted}; got {size}")
-        fits = one.type in (None, value.dtype)
-        _need(fits, f"{name} must be of dtype {one.type}; got {value.dtype}")
+            wanted += known.setdefault(axis, [*value.shape[len(wanted) :][:1]])
+        if list(value.shape) != wanted:
+            yield f"{name} must be {wanted}; got {list(value.shape)}"
+        if one.type not in (None, value.dtype):
+            yield f"{name} must be of dtype {one.type}; got {value.dtype}"
     low, high = map(float, e.maps.aminmax()) if m else (0.0, 1.0)
-    inside = low >= 0 and high <= 1 + 1e-6
-    _need(inside, f"maps must lie in [0, 1], without nan; got {low} to {high}")
-    _need(float(e.attribution.min()) >= 0, "attribution must be >= 0 and without nan")
-    every = torch.arange(n).to(e.order).expand(count, -1)
-    once = torch.equal(e.order.sort(1).values, every)
-    _need(once, f"order must hold each feature 0 … {n - 1} once in every row")
-    if e.curve is not None:
-        counts = e.curve.counts.tolist()
-        _need(
-            {0, n} <= {*counts} <= {*range(n + 1)},
-            f"curve.counts must lie in 0 … {n}; got {counts}",
+    if not (low >= 0 and high <= 1 + 1e-6):
+        yield f"maps must lie in [0, 1], without nan; got {low} to {high}"
+    if not float(e.attribution.min()) >= 0:
+        yield "attribution must be >= 0 and without nan"
+    if not torch.equal(e.order.sort(1).values, torch.arange(n).to(e.order).expand(count, -1)):
+        yield f"order must hold each feature 0 … {n - 1} once in every row"
+    if e.features is None and n != math.prod(shape):
+        yield (
+            f"feature_shape {e.feature_shape} has {n} features and a map {math.prod(shape)} "
+            "positions: pass features, the feature of each position"
         )
     if e.features is not None:
-        own = len(e.features)
-        _need(own in (1, count), f"features must be of {count} inputs or of 1; got {own}")
         first, last = map(int, e.features.aminmax())
-        inside = first >= 0 and last < n
-        _need(inside, f"features must lie in 0 … {n - 1}; they run from {first} to {last}")
-    else:
-        _need(
-            n == math.prod(shape),
-            f"feature_shape {e.feature_shape} has {n} features and a map {math.prod(shape)} "
-            "positions: pass features, the feature of each position",
-        )
-    for name, many in (("labels", count), ("feature_names", shape[0])):
+        if len(e.features) not in (1, count) or first < 0 or last >= n:
+            yield (
+                f"features must lie in 0 … {n - 1}, of {count} inputs or of 1; those of "
+                f"{len(e.features)} run from {first} to {last}"
+            )
+    for name, many in (("labels", count), ("texts", count), ("feature_names", shape[0])):
         names = getattr(e, name)
-        if names is not None:
-            _need(len(names) == many, f"{name} must name the {many} it is of; got {len(names)}")
-    if e.texts is not None:
-        pieces = len(e.texts), max(map(len, e.texts), default=0)
-        _need(
-            pieces == (count, *shape),
-            f"texts must be the pieces of {count} texts, up to {shape[0]} each; got "
-            f"{pieces[0]} texts of up to {pieces[1]}",
-        )
+        if names is not None and len(names) != many:
+            yield f"{name} must name the {many} it is of; got {len(names)}"
+    if e.texts is not None and max(map(len, e.texts)) != shape[0]:
+        yield f"texts must have up to {shape[0]} pieces; got {max(map(len, e.texts))}"
     if e.ranking is not None:
-        rows, k = e.ranking.names, e.ranking.classes.shape[1]
-        fits = list(map(len, rows)) == [k] * count
-        _need(fits, f"ranking.names must be {count} rows of {k}; got {rows!r}")
-    if e.parts:
-        values = sum(math.prod(part.shape) for part in e.parts)
-        fits = e.values is not None and values == math.prod(shape)
-        _need(fits, f"parts hold {values} values; the maps are {list(e.maps.shape)}")
-
-
-def _need(fine: bool, said: str) -> None:
-    if not fine:
-        raise InputError(said)
+        widths = {len(e.ranking.classes[0]), *map(len, e.ranking.names)}
+        if len(widths) > 1 or len(e.ranking.names) != count:
+            yield f"ranking.names must be of {count} inputs; got {e.ranking.names!r}"
 
 
 def show_input(x: Tensor, kind: Kind | None = None) -> Tensor | None:

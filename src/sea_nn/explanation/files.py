@@ -25,7 +25,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import check_path, find_target, write_atomically
-from sea_nn.explanation.fields import FIELDS, Field, Part, Provenance, Ranking, list_tensors
+from sea_nn.explanation.fields import FIELDS, Field, Part, Provenance, Ranking, list_tensors, spread
 from sea_nn.features import number_cells
 from sea_nn.function.function import SetFunction
 from sea_nn.function.several import SeveralFunctions
@@ -51,8 +51,8 @@ def write_file(path: str | Path, e: Any) -> Path:
             f"save to {target.with_suffix(SUFFIX).name!r}"
         )
     tensors = {name: _pack(value, field, e.order) for name, field, value in list_tensors(e)}
-    derived = _place(e.order, e.gains.float(), e.features, tuple(e.attribution.shape))
-    if torch.equal(derived, e.attribution.float()):
+    derived = e.spread(e.gains_by_feature().float().clamp(min=0))
+    if torch.equal(derived.view_as(e.attribution), e.attribution.float()):
         del tensors["attribution"]
     cells = _number_cells(e.feature_shape, e.shape)
     grid = e.features is not None and cells is not None and torch.equal(cells, e.features.cpu())
@@ -103,8 +103,6 @@ def read_file(path: str | Path, make: Callable[..., Made]) -> Made:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise InputError(f"there is no file {str(source)!r}; check its name") from error
-    except PermissionError as error:
-        raise InputError(f"{source} may not be read: permission denied") from error
     # TypeError, AttributeError: a type of number that numpy does not know.
     except (SafetensorError, TypeError, AttributeError, OSError) as error:
         raise InputError(
@@ -148,9 +146,10 @@ def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]
     if facts["grid"]:
         made["features"] = _number_cells(feature_shape, shape)
     if "attribution" not in made:
-        one = (1,) if facts.get("one_channel", made["kind"] == "image") else ()
-        full = (len(order), *one, *shape)
-        made["attribution"] = _place(order, made["gains"], made.get("features"), full)
+        by_feature = torch.zeros_like(made["gains"]).scatter_(1, order, made["gains"].clamp(min=0))
+        map_ = spread(by_feature, made.get("features"), shape)
+        one_channel = facts.get("one_channel", made["kind"] == "image")
+        made["attribution"] = map_.unsqueeze(1) if one_channel else map_
     if "asked" in inner:
         made["asked"] = Asked(**inner["asked"])
         made.setdefault("against", torch.zeros_like(made["attribution"]))
@@ -189,15 +188,6 @@ def _unpack(values: Array, field: Field, n: int) -> Tensor:
     if field.stored == "index":
         return torch.from_numpy(values.astype(np.int64))
     return torch.from_numpy(values).to(field.type or torch.float32)
-
-
-def _place(order: Tensor, gains: Tensor, features: Tensor | None, shape: tuple[int, ...]) -> Tensor:
-    """The map that order and gains describe: each pixel has its feature's gain, if above 0."""
-    by_feature = torch.zeros_like(gains).scatter_(1, order, gains.clamp(min=0))
-    if features is None:
-        return by_feature.reshape(shape)
-    index = features.flatten(1).to(gains.device, torch.int64).expand(len(order), -1)
-    return by_feature.gather(1, index).reshape(shape)
 
 
 def _number_cells(feature_shape: tuple[int, ...], shape: tuple[int, ...]) -> Tensor | None:

@@ -1,20 +1,24 @@
-"""Sets of an explanation's features: the first ones, the smallest ones, what is said of any."""
+"""What an explanation says of its inputs and features: names, units, and sets of features.
+
+These are the first ones, the smallest ones, and what the model is expected to say of any.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
-from sea_nn.explanation.fields import Contents
+from sea_nn.explanation.fields import Contents, spread
 from sea_nn.function.function import ROUNDING, SetFunction, find_rounding, to_score
 from sea_nn.function.several import SeveralFunctions
-from sea_nn.paper.heatmaps import binarize
+from sea_nn.model.outputs import Output
+from sea_nn.paper.agreement import agreement, disagreement
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,92 @@ class SmallestSets:
     score: Tensor
 
 
-class FeatureSets(Contents):
-    """What an ``Explanation`` says about sets of features."""
+class Findings(Contents):
+    """What an ``Explanation`` says, whoever shows it: figures, reports and texts read it here."""
+
+    @property
+    def output(self) -> Output:
+        """What the model's outputs are, and so the scores."""
+        return Output(self.provenance.call.get("output") or "logits")
+
+    @property
+    def questions(self) -> int:
+        """How many questions about each input the model answered; 0 without a budget."""
+        return 0 if self.function is None else self.function.n_answers
+
+    @property
+    def evaluations(self) -> dict[str, int]:
+        """The rows of each input that the model saw, for "members", "questions" and "checks"."""
+        return dict(self.provenance.by_purpose)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What was not said and how it was taken: the kind of output, what absent means."""
+        return self.provenance.assumed
+
+    @property
+    def unit(self) -> str:
+        """The unit of gains and attribution: "log-odds" or "value"; "" of the paper's function."""
+        return "" if self.function is None else self.function.link
+
+    @cached_property
+    def agreement_with_sea(self) -> Tensor:
+        """Spearman's rank correlations of SEA (first) and the members: [N, m + 1, m + 1]."""
+        if self.texts is not None and len(self) > 1:
+            return torch.cat([one.agreement_with_sea for one in self])  # over its own words
+        sea = self.attribution.reshape(len(self), 1, *self.shape)
+        return agreement(torch.cat([sea.to(self.maps), self.maps], dim=1))
+
+    @property
+    def agreement(self) -> Tensor:
+        """Spearman's rank correlations between the members: [N, m, m]; nan for constant maps."""
+        return self.agreement_with_sea[:, 1:, 1:]
+
+    @cached_property
+    def disagreement(self) -> Tensor:
+        """Where members disagree, the spread of their percentile ranks (0 to 0.5): [N, *shape]."""
+        return disagreement(self.maps)
+
+    def mean_agreement(self) -> Tensor:
+        """The mean rank correlation of all pairs of members: [N]; nan where there is no pair."""
+        m = len(self.methods)
+        above = torch.triu(torch.ones(m, m, dtype=torch.bool), 1)
+        return self.agreement[:, above.to(self.agreement.device)].nanmean(1)
+
+    def name(self, i: int) -> str:
+        """The name of input i's target class, or its number; of a regression "value"."""
+        if self.labels is not None:
+            return self.labels[i]
+        target, value = int(self.target[i]), self.output.kind == "value"
+        if self.rival is not None:
+            kind = "output" if value else "class"
+            return f"{kind} {target}, not {int(self.rival[i])}"
+        if value:
+            return "value" if target == 0 else f"output {target}"
+        return f"class {target}"
+
+    def write_score(self, i: int) -> str:
+        """Input i's score as text: a probability with two decimals, a value with four digits."""
+        score = float(self.score[i])
+        return f"{score:.4g}" if self.output.kind == "value" else f"{score:.2f}"
+
+    def name_feature(self, k: int, i: int = 0) -> str:
+        """The name of a feature: its columns', text i's word, or its place in the feature space."""
+        if self.texts is not None:
+            return self.texts[i][k].strip() if k < len(self.texts[i]) else ""
+        if len(self.feature_shape) == 1:
+            if self.view != "bars" or not self.feature_names:
+                return f"feature {k}"
+            if self.features is None:
+                return self.feature_names[k]
+            own = [n for n, g in zip(self.feature_names, self.features[0], strict=True) if g == k]
+            return own[0] if len(own) == 1 else f"{own[0]} and {len(own) - 1} more"
+        place = [int(p) for p in np.unravel_index(k, self.feature_shape)]
+        if self.view == "lines":
+            row, column = place
+            channel = self.feature_names[row] if self.feature_names else f"channel {row}"
+            return f"{channel} at {column}"
+        return f"({', '.join(map(str, place))})"
 
     @property
     def mean_map(self) -> Tensor:
@@ -175,26 +263,6 @@ class FeatureSets(Contents):
         said = torch.where(found, scores.gather(1, best)[:, 0], torch.nan).float()
         return SmallestSets(self.spread(one), one.sum(1), said)
 
-    def member_top_masks(self, sizes: Sequence[int | float]) -> Tensor:
-        """Where the top features of SEA, every member and Agg-Mean are, at several sizes.
-
-        SEA's are greedy's first; the others' are the features with the largest mean.
-
-        Returns:
-            bool [N, m + 2, len(sizes), *shape].
-        """
-        if not isinstance(sizes, (list, tuple)) or not sizes:
-            raise InputError(f"sizes must be a list of counts or shares; got {sizes!r}")
-        counts = [self.count(size) for size in sizes]
-        others = torch.cat([self.maps, self.mean_map.unsqueeze(1)], dim=1)
-        # A map that is zero everywhere has no top: ties would light its first features.
-        alive = (others.flatten(2).amax(2) > 0)[..., None, None]
-        chosen = binarize(self.average(others), counts) & alive
-        rows = [self.spread(one) for one in chosen.flatten(1, 2).unbind(1)]
-        masks = torch.stack([*(self.top_mask(c) for c in counts), *rows], 1)
-        found: Tensor = masks.unflatten(1, (-1, len(counts)))
-        return found
-
     def default_sizes(self) -> list[int]:
         """Sizes worth looking at: 1, 3, 10 and 25 % of the features, all different."""
         return sorted({self.count(share) for share in (0.01, 0.03, 0.1, 0.25)})
@@ -202,10 +270,7 @@ class FeatureSets(Contents):
     def spread(self, values: Tensor) -> Tensor:
         """Give every position its feature's value: [N, n] -> [N, *shape]."""
         self._check_shape("values", values, self.order.shape[1])
-        if self.features is None:
-            return values.reshape(len(self), *self.shape)
-        index = self.features.flatten(1).expand(len(self), -1).to(values.device, torch.int64)
-        return values.gather(1, index).reshape(len(self), *self.shape)
+        return spread(values, self.features, self.shape)
 
     def average(self, maps: Tensor) -> Tensor:
         """Average maps over each feature's positions: [N, k, *shape] -> [N, k, n]."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from sea_nn.errors import InputError
@@ -32,7 +31,6 @@ from sea_nn.show.panels import (
 )
 
 MOST_BARS = 20
-MOST_SPREAD = 10
 LABEL = 2.2  # inches of a feature's name
 
 
@@ -118,60 +116,43 @@ def plot_series(e: Explanation) -> Plot:
 
 
 def plot_gains(e: Explanation) -> Plot:
-    """What each feature added as greedy took it, and the sum so far.
+    """What each feature added as greedy took it.
 
-    Intervals are drawn as upright lines, faint where they hold 0. The sum is in the gains' unit, or
-    without one a share of the gains above 0. A concave function gives its first features much more
-    than the others, of noise too: the curves tell how the function learned, and only their order
-    what the evidence is.
+    Intervals are drawn as upright lines, faint where they hold 0. A concave function gives its
+    first features much more than the others, of noise too: without a budget the curves tell how the
+    function learned, and only their order what the evidence is.
     """
     values, unit, intervals = to_array(e.gains).astype(np.float64), e.unit, e.gain_intervals
-    n, below = values.shape[1], bool((values < 0).any())
-    steps, sums = np.arange(1, n + 1), values.cumsum(1)
-    if not unit:
-        sums = _share(sums, values.clip(0).sum(1, keepdims=True))
-    figure = Plot(figsize=(WIDTH, 3.05))
-    left, right = figure.subplots(1, 2)
+    steps, scale = np.arange(1, values.shape[1] + 1), "log scale"
+    figure = Plot(figsize=(0.6 * WIDTH, 3.05))
+    axes = figure.subplots()
     for i, label in enumerate(name_rows(e)):
         colour = SERIES[i % len(SERIES)]
-        left.plot(steps, values[i], color=colour, lw=1.4, label=textwrap.shorten(label, 34))
-        right.plot(steps, sums[i], color=colour, lw=1.4)
+        axes.plot(steps, values[i], color=colour, lw=1.4, label=textwrap.shorten(label, 34))
         if intervals is not None:
             low, high = to_array(intervals[i]).T
             sure = (low > 0) | (high < 0)
             for known, alpha in ((sure, 0.8), (~sure, 0.2)):
-                left.vlines(steps[known], low[known], high[known], color=colour, alpha=alpha, lw=1)
-    scale = "log scale"
-    if below:
-        left.set_yscale("symlog", linthresh=0.01 * np.abs(values).max())
-        left.axhline(0, color=INK, lw=0.6)
+                axes.vlines(steps[known], low[known], high[known], color=colour, alpha=alpha, lw=1)
+    if (values < 0).any():
+        axes.set_yscale("symlog", linthresh=0.01 * np.abs(values).max())
+        axes.axhline(0, color=INK, lw=0.6)
         scale = "log scale, linear around 0"
     elif values.any():
-        left.set_yscale("log")
-    right.axhline(0, color=INK, lw=0.6)
-    for axes in (left, right):
-        axes.set_xscale("log")
-        axes.set(xlim=(1, max(n, 2)), xlabel="features, in the order greedy took them (log scale)")
-        axes.grid()
-        axes.xaxis.set_major_formatter("{x:g}")
-        if n < 10:  # all ticks but the first are minor ones
-            axes.xaxis.set_minor_formatter("{x:g}")
-    left.yaxis.set_major_formatter("{x:g}")
-    left.set_ylabel(f"gain of the feature{unit and ', '}{unit}\n({scale})")
-    if unit:
-        right.set_ylabel(f"sum so far, {unit}")
-        note = "it ends at the model's own difference"
-    else:
-        right.plot(steps, steps / n, color=FAINT, lw=0.9, ls=(0, (4, 3)))
-        right.yaxis.set_major_formatter("{x:.0%}")
-        right.set_ylabel("share of the total")
-        note = "how fast it rises is mostly the learned function's; dashed: equal gains"
-    right.set_title(note, fontsize=SIZE - 1, color=FAINT, loc="right")
+        axes.set_yscale("log")
+    axes.set_xscale("log")
+    axes.set(xlim=(1, max(len(steps), 2)), xlabel="features, as greedy took them (log scale)")
+    axes.set_ylabel(f"gain of the feature{unit and ', '}{unit}\n({scale})")
+    axes.grid()
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    if len(steps) < 10:  # all ticks but the first are minor ones
+        axes.xaxis.set_minor_formatter("{x:g}")
     if intervals is not None:
         text = "upright: what a gain lies between; faint: 0 is among it"
-        left.set_title(text, fontsize=SIZE - 1, color=FAINT, loc="right")
+        axes.set_title(text, fontsize=SIZE - 1, color=FAINT, loc="right")
     if len(e) <= len(SERIES):
-        left.legend(fontsize=SIZE - 1, loc="best", labelspacing=0.25)
+        axes.legend(fontsize=SIZE - 1, loc="best", labelspacing=0.25)
     return figure
 
 
@@ -222,56 +203,25 @@ def plot_curve(e: Explanation) -> Plot:
 
 
 def plot_agreement(e: Explanation) -> Plot:
-    """Rank correlations between SEA and the members, with numbers, and where members disagree."""
-    spread, pictures = e.disagreement, e.images
-    if e.view == "slices":  # seen along the depth, each place's largest value
-        spread, pictures = spread.amax(1), None if pictures is None else pictures.amax(1)
-    titles = ["input", "where members disagree", "Spearman rank correlation"]
-    titles = titles[pictures is None :]
-    side = 2.6
-    figure = Plot(figsize=(side * len(titles) + 1, side * len(e) + 1.4))
-    grid = figure.subplots(len(e), len(titles), squeeze=False)
-    for i, label in enumerate(name_rows(e)):
-        *_, where, table = line = grid[i]
-        if pictures is not None:
-            line[0].imshow(to_array(pictures[i]))
-            line[0].set(xticks=[], yticks=[])
-        if spread.ndim == 2:  # bars of the features that members disagree on most
-            top = spread[i].argsort(descending=True, stable=True)[:MOST_SPREAD].tolist()
-            names = _name_features(e, spread.shape[1])
-            where.barh(range(len(top)), to_array(spread[i, top]), color=FAINT)
-            where.set_yticks(range(len(top)), [wrap(names[k], 1.6) for k in top])
-            where.set(ylim=(MOST_SPREAD - 0.4, -0.6), xlim=(0, 0.5))
-        else:
-            aspect = "equal" if e.view in ("picture", "slices") else "auto"
-            where.imshow(to_array(spread[i]), COLOURS, vmin=0, vmax=0.5, aspect=aspect)
-            where.set(xticks=[], yticks=[])
-        _draw_matrix(table, to_array(e.agreement_with_sea[i]), e, last=i == len(e) - 1)
-        line[0].set_ylabel(wrap(label, side - 0.5))
-        for axes, title in zip(line, titles if i == 0 else (), strict=False):
-            axes.set_title(title)
-    ends = "" if spread.ndim == 2 else ":\n0 is black, 0.5 nearly white"
-    where.set_xlabel(f"spread of the members'\npercentile ranks{ends}")
-    return figure
-
-
-def _draw_matrix(axes: Axes, values: Array, e: Explanation, last: bool) -> None:
-    """A table of correlations, each in its colour, with the maps' names."""
+    """Rank correlations between SEA and the members, each in its colour and with its number."""
     names = [wrap(name_method(name), 1.6) for name in ("SEA", *e.methods)]
-    k = len(names)
-    axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1)
-    size = SIZE - 0.5 if k <= 7 else max(4.5, 56 / k)
-    for r, c in np.ndindex(k, k):
-        known = np.isfinite(values[r, c])
-        text = f"{round(float(values[r, c]), 2) + 0.0:.2f}".replace("-", "−") if known else "–"
-        colour = "white" if known and abs(values[r, c]) > 0.62 else INK
-        axes.text(c, r, text, ha="center", va="center", fontsize=size, color=colour)
-    axes.set_yticks(range(k), names)
-    axes.set_xticks([])
-    if last:
+    k, side = len(names), 2.6
+    figure = Plot(figsize=(side + 2.4, side * len(e) + 1.4))
+    grid = figure.subplots(len(e), 1, sharex=True, squeeze=False)[:, 0]
+    grid[0].set_title("Spearman rank correlation")
+    for axes, label, values in zip(grid, name_rows(e), e.agreement_with_sea, strict=True):
+        axes.imshow(to_array(values), cmap="RdBu_r", vmin=-1, vmax=1)
+        for (r, c), value in np.ndenumerate(to_array(values)):
+            known = np.isfinite(value)
+            text = f"{round(value, 2) + 0.0:.2f}".replace("-", "−") if known else "–"
+            style = {"ha": "center", "va": "center", "fontsize": min(SIZE - 0.5, 56 / k)}
+            axes.text(c, r, text, color="white" if abs(value) > 0.62 else INK, **style)
+        axes.set_ylabel(wrap(label, side - 0.5))
+        axes.set_yticks(range(k), names)
         axes.set_xticks(range(k), names, rotation=40, ha="right", rotation_mode="anchor")
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+    return figure
 
 
 def _name_features(e: Explanation, count: int, noun: str = "feature") -> Sequence[str]:

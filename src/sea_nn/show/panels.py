@@ -176,13 +176,11 @@ def panel_grid(
     titles: Sequence[str],
     labels: Sequence[str],
     unit: str = "",
-    headings: Sequence[str] = (),
 ) -> tuple[Plot, Array]:
     """Rows of pictures with titles above and labels at the left, and the colour scale of all maps.
 
     "SEA" is set in bold, and its map's ``unit`` is said where it has one. A row of more than eight
-    is broken into lines, each below its own titles. With ``headings`` the rows fall into as many
-    blocks of equal length, each below titles of which the first is its heading.
+    is broken into lines, each below its own titles.
 
     Returns:
         The figure and its axes [rows, columns].
@@ -192,34 +190,32 @@ def panel_grid(
     lines = math.ceil(columns / MOST_PANELS)
     across = math.ceil(columns / lines)
     panel = min(WIDEST, HIGHEST / aspect, (WIDTH - 0.6) / across - GAP)
-    longest = max(measure(word) for word in ["-", *" ".join([*titles, *headings]).split()])
+    longest = max(measure(word) for word in ["-", *" ".join(titles).split()])
     size = max(SMALLEST, SIZE * min(1.0, 0.9 * panel / longest))  # so that words stay whole
-    heads = {text: wrap(text, 0.95 * panel, size, lines=3) for text in [*titles, *headings]}
-
-    # Titles stand above the first row of every block; without blocks, above the first of all,
-    # unless lines with titles of their own follow it.
-    length = rows // len(headings) if headings else (1 if lines > 1 else rows)
-    above = (max(head.count("\n") for head in heads.values()) + 1) * 1.3 * size / 72 * any(titles)
-    height = rows * lines * (panel * aspect + GAP) + rows // length * lines * above + 0.65
+    heads = [wrap(text, 0.95 * panel, size, lines=3) for text in titles]
+    titled = rows if lines > 1 else 1  # rows with titles above each of their lines
+    above = (max(head.count("\n") for head in heads) + 1) * 1.3 * size / 72 * any(titles)
+    height = rows * lines * (panel * aspect + GAP) + titled * lines * above + 0.65
     figure = Plot(figsize=(across * (panel + GAP) + 0.6, height), layout="compressed")
     engine: Any = figure.get_layout_engine()
     engine.set(w_pad=GAP / 2, h_pad=GAP / 2, wspace=0, hspace=0)
     axes = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
     for spare in axes[:, columns:].flat:
         spare.remove()
-    for r in range(rows):
-        for c in range(columns):
-            axes[r, c].imshow(pictures[r][c])
-            axes[r, c].set(xticks=[], yticks=[])
-            axes[r, c].spines[:].set_visible(False)
-            if r % length == 0:
-                title = headings[r // length] if headings and c == 0 else titles[c]
-                weight = "bold" if title == "SEA" else "normal"
-                axes[r, c].set_title(heads[title], fontsize=size, weight=weight, pad=3)
-        weight = "bold" if labels[r] == "SEA" else "normal"
-        axes[r, 0].set_ylabel(wrap(labels[r], panel * aspect, lines=3), weight=weight)
+    for r, c in np.ndindex(rows, columns):
+        axes[r, c].imshow(pictures[r][c])
+        axes[r, c].set(xticks=[], yticks=[])
+        axes[r, c].spines[:].set_visible(False)
+        if r < titled:
+            axes[r, c].set_title(heads[c], fontsize=size, weight=_weigh(titles[c]), pad=3)
+    for r, label in enumerate(labels):
+        axes[r, 0].set_ylabel(wrap(label, panel * aspect, lines=3), weight=_weigh(label))
     add_heat_bar(figure, axes[:, :columns], unit)
     return figure, axes[:, :columns]
+
+
+def _weigh(text: str) -> str:
+    return "bold" if text == "SEA" else "normal"
 
 
 def add_heat_bar(figure: Plot, axes: Array, unit: str = "") -> None:

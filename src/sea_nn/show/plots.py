@@ -19,6 +19,7 @@ from matplotlib import rc_context
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation, PlotKind
 from sea_nn.features import number_cells
+from sea_nn.paper.heatmaps import binarize
 from sea_nn.show.charts import plot_agreement, plot_bars, plot_curve, plot_gains, plot_series
 from sea_nn.show.panels import (
     ACCENT,
@@ -41,7 +42,6 @@ from sea_nn.show.words import plot_words
 MOST_ROWS = 32
 MOST_SLICES = 6
 COVER = 0.55  # of a volume whole blocks are hot: what lies below must still be seen
-TINY, DOT = 0.002, 0.01  # the share of the pixels that is hard to see; a dot's side over the map's
 CHARTS = {"gains": plot_gains, "curve": plot_curve, "agreement": plot_agreement}
 VIEWS = {"words": plot_words, "bars": plot_bars, "lines": plot_series}
 
@@ -79,7 +79,7 @@ def plot_explanation(
         elif e.view in VIEWS:
             figure = VIEWS[e.view](e)
         elif e.view == "slices":
-            figure = _plot_slices(e.attribution, e.images, name_rows(e), _say_unit(e))
+            figure = _plot_slices(e)
         elif kind == "overlay" and e.images is None:
             raise InputError("an overlay needs images; this explanation has none: plot the strip")
         else:
@@ -175,41 +175,38 @@ def _plot_strip(e: Explanation, overlay: bool) -> Plot:
 
 def _plot_top(e: Explanation, sizes: Sequence[int]) -> Plot:
     """Which features each method puts first: SEA's greedy set on top, the members' below."""
-    n = e.order.shape[1]
-    titles = [f"{size:,} of {n:,} ({_percent(size / n)})" for size in sizes]
-    if e.view == "slices":
-        lit = e.attribution * torch.stack([e.top_mask(size) for size in sizes], 1)
-        labels = [f"{row}, {title}" for row in name_rows(e) for title in titles]
-        return _plot_slices(lit.flatten(0, 1).unsqueeze(1), None, labels, _say_unit(e))
     if e.view != "picture":
         raise InputError(
             'a plot of "top" lights pixels, and this explanation has none: plot the strip, or '
             "e.top(p) has the first features"
         )
-    masks = e.member_top_masks(sizes)
-    sea = e.attribution.reshape(len(e), 1, *e.shape)
-    positions = heat(torch.cat([sea, e.maps, e.mean_map.unsqueeze(1)], 1), 2)
-    methods = ["SEA", *map(name_method, e.methods), "Agg-Mean"]
-    rows = []
-    for i, r in np.ndindex(len(e), len(methods)):
+    n, others = e.order.shape[1], torch.cat([e.maps, e.mean_map.unsqueeze(1)], 1)
+    # A map that is zero everywhere has no top: ties would light its first features.
+    alive = others.flatten(2).any(2)[..., None, None]
+    own = e.order.argsort(1)[:, None, None] < torch.tensor(sizes).to(e.order)[:, None]
+    chosen = torch.cat([own, binarize(e.average(others), sizes) & alive], 1)
+    masks = torch.stack([e.spread(one) for one in chosen.flatten(1, 2).unbind(1)], 1)
+    masks = masks.unflatten(1, (-1, len(sizes)))
+    positions = heat(torch.cat([e.attribution, others], 1), 2)
+    titles = ["map", *(f"{size:,} of {n:,} ({_percent(size / n)})" for size in sizes)]
+    methods, rows, labels = ["SEA", *map(name_method, e.methods), "Agg-Mean"], [], []
+    for (i, r), name in zip(np.ndindex(positions.shape[:2]), methods * len(e), strict=True):
         picture = np.full((1, 1, 3), 150) if e.images is None else to_array(e.images[i])
-        shown = [_light(picture, enlarge(mask)) for mask in to_array(masks[i, r])]
+        shown = [_light(picture, mask) for mask in to_array(masks[i, r])]
         rows.append([paint(positions[i, r]), *shown])
-    headings = name_rows(e) if len(e) > 1 else ()
-    return panel_grid(rows, ["map", *titles], methods * len(e), headings=headings)[0]
+        labels.append(name if len(e) == 1 else f"{name_rows(e)[i]}: {name}")
+    return panel_grid(rows, titles, labels)[0]
 
 
-def _plot_slices(
-    volumes: ArrayLike, images: ArrayLike | None, labels: Sequence[str], unit: str
-) -> Plot:
-    """Volumes [R, 1, D, H, W] as rows of slices, each named by its number, over their images."""
-    maps = to_array(volumes)[:, 0]
+def _plot_slices(e: Explanation) -> Plot:
+    """Volumes as rows of slices, each named by its number, over their images."""
+    maps = to_array(e.attribution)[:, 0]
     picked = [pick_slices(volume) for volume in maps]
     rows = [
-        list(paint_slices(volume, picked[i], None if images is None else images[i]))
+        list(paint_slices(volume, picked[i], None if e.images is None else e.images[i]))
         for i, volume in enumerate(maps)
     ]
-    figure, axes = panel_grid(rows, [""] * len(picked[0]), labels, unit)
+    figure, axes = panel_grid(rows, [""] * len(picked[0]), name_rows(e), _say_unit(e))
     for panel, k in zip(axes.flat, np.ravel(picked), strict=True):
         box = {"facecolor": "black", "alpha": 0.6, "lw": 0, "pad": 1.5}
         place = {"transform": panel.transAxes, "va": "top", "fontsize": 7}
@@ -228,16 +225,6 @@ def _say_unit(e: Explanation) -> str:
 def _percent(share: float) -> str:
     """A share in per cent: one decimal from 1 % up, below it two digits that count (0.04 %)."""
     return f"{100 * share:{'.1f' if share >= 0.00995 else '.2g'}}\u00a0%"
-
-
-def enlarge(mask: Array) -> Array:
-    """A mask of very few pixels with each of them as a dot that can be seen: bool [H, W]."""
-    radius = round((DOT * max(mask.shape) - 1) / 2)
-    if mask.mean() >= TINY or radius < 1:
-        return mask
-    pixels = torch.as_tensor(mask, dtype=torch.float32)[None]
-    dots = torch.nn.functional.max_pool2d(pixels, 2 * radius + 1, 1, radius)
-    return to_array(dots[0] > 0)
 
 
 def _light(image: Array, mask: Array) -> Array:

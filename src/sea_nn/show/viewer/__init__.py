@@ -28,7 +28,7 @@ from sea_nn.show.viewer.describe import (
     describe_palette,
 )
 
-SCRIPTS = ("draw.js", "charts.js", "viewer.js", "pages.js")
+SCRIPTS = ("draw.js", "charts.js", "cards.js", "viewer.js", "pages.js")
 FEW = 48
 FEW_SIDE, MANY_SIDE, CARD_SIDE = 256, 128, 128
 CARD_INPUTS, CARD_HEIGHT = 3, 640

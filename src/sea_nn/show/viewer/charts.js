@@ -14,9 +14,8 @@ function roundMarks(low, high) {
   return marks;
 }
 
-function makeChart(label, across, upward, below, right = []) {
-  const svg = draw("svg", { viewBox: `0 0 ${right.length ? 470 : 430} 246`, role: "img", "aria-label": label });
-  for (const [t, text] of right) svg.append(draw("text", { x: box.right + 7, y: up(t) + 4, class: "of-gains" }, text));
+function makeChart(label, across, upward, below) {
+  const svg = draw("svg", { viewBox: "0 0 430 246", role: "img", "aria-label": label });
   for (const [t, text] of upward) {
     svg.append(draw("line", { x1: box.left, x2: box.right, y1: up(t), y2: up(t), class: "grid" }));
     svg.append(draw("text", { x: box.left - 7, y: up(t) + 4, "text-anchor": "end" }, text));
@@ -72,33 +71,25 @@ function drawCurve({ curve, group }) {
 
 // What each feature adds, with the interval it lies in where that is known, and the sum so far.
 function drawGains({ group, gains, intervals, sums, sides: [above, below] }) {
-  const unit = group.gain_unit, { n, noun, stops } = group, reached = [0];
-  const whole = unit ? 1 : above || below || 1;   // without a unit, shares of the gains above 0
-  gains.forEach((g, k) => reached.push(reached[k] + g / whole));
-  const high = reached.reduce((a, b) => Math.max(a, b)) || (below ? 0 : 1);
-  const low = below ? Math.min(reached.reduce((a, b) => Math.min(a, b)), -high / 4) : 0;
-  const place = (v) => (v - low) / (high - low), zero = place(0);
-  // Gains have a scale of their own and the same 0: the largest on which they fit.
-  const ends = intervals ? [...intervals] : [...gains];
-  const peak = ends.reduce((a, b) => Math.max(a, b), 0), dip = below || intervals ? ends.reduce((a, b) => Math.min(a, b), 0) : 0;
-  const room = Math.min(peak ? (1 - zero) / peak : Infinity, dip && zero ? -zero / dip : Infinity);
-  const scale = Number.isFinite(room) ? room : 0, at = (p) => along(logPlace(p, n));
-  const across = [];
+  const unit = group.gain_unit, { n, noun, stops } = group;
+  const whole = unit ? 1 : above || 1, reached = [0];   // without a unit, shares of the gains above 0
+  const added = Array.from(gains, (g) => g / whole);
+  added.forEach((g, k) => reached.push(reached[k] + g));
+  const low = [...added, 0].reduce((a, b) => Math.min(a, b), reached.at(-1)), high = reached.reduce((a, b) => Math.max(a, b)) || (low < 0 ? 0 : 1);
+  const at = (p) => along(logPlace(p, n)), height = (v) => up((v - low) / (high - low)), across = [];
   for (let p = 1; p <= n; p *= 10) across.push([logPlace(p, n), count(p)]);
   const upward = roundMarks(low, high).map(([t, text]) => [t, unit ? text : `${Math.round(100 * (low + t * (high - low)))}%`]);
   const label = `The gain of each of ${count(n)} ${noun[1]} in SEA's order, and the sum so far.`;
-  const first = unit ? 1 : gains[0] || 1;   // and of the first
-  const right = scale ? roundMarks(-zero / scale / first, (1 - zero) / scale / first) : [];
-  const svg = makeChart(label, across, upward, `${noun[1]}, in SEA's order (log scale)`, right.map(([t, text]) => [t, unit ? text : percent(Number(text))]));
+  const svg = makeChart(label, across, upward, `${noun[1]}, in SEA's order (log scale)`);
   const shown = n <= MOST_INTERVALS ? Array.from(gains, (_, k) => k + 1) : stops;
   if (intervals) for (const p of shown) {
     const [from, to] = [intervals[2 * p - 2], intervals[2 * p - 1]], unsure = from <= 0 && to >= 0;
-    svg.append(draw("line", { x1: at(p), x2: at(p), y1: up(zero + scale * from), y2: up(zero + scale * to), class: unsure ? "interval unsure" : "interval" }));
+    svg.append(draw("line", { x1: at(p), x2: at(p), y1: height(from), y2: height(to), class: unsure ? "interval unsure" : "interval" }));
   }
-  svg.append(draw("path", { d: trace(stops.map((p) => [at(p), up(zero + scale * gains[p - 1])])), class: "gain" }));
-  svg.append(draw("path", { d: trace(stops.map((p) => [at(p), up(place(reached[p]))])), class: "line left" }));
+  svg.append(draw("path", { d: trace(stops.map((p) => [at(p), height(added[p - 1])])), class: "gain" }));
+  svg.append(draw("path", { d: trace(stops.map((p) => [at(p), height(reached[p])])), class: "line left" }));
   svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, unit ? `— sum, ${unit}` : "— share so far"));
-  svg.append(draw("text", { x: box.right + 44, y: 14, class: "name-gain", "text-anchor": "end" }, unit ? "- - gain (right)" : "- - gain, of the first (right)"));
+  svg.append(draw("text", { x: box.right, y: 14, class: "name-gain", "text-anchor": "end" }, "- - gain"));
   const note = make("p", undefined, "faint");
   if (intervals) note.append("Upright lines are the intervals that gains lie in; faint ones hold 0: whether these features count is not known. ");
   if (sums) {

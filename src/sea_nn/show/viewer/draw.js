@@ -18,7 +18,6 @@ const draw = (tag, attributes, text) => {
 const percent = (x) => (x >= 0.0995 || x === 0 ? Math.round(100 * x) : (100 * x).toPrecision(2)) + "\u00a0%";
 const count = (n) => n.toLocaleString("en");
 const amount = (x) => String(Number(x.toPrecision(3))).replace("-", "−");
-const duration = (s) => s.toLocaleString("en", { minimumFractionDigits: s < 0.995 ? 2 : 1, maximumFractionDigits: s < 0.995 ? 2 : 1 });
 const spoken = (name) => name.replaceAll("_", " ");
 
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));

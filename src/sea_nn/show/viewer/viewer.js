@@ -1,8 +1,7 @@
 // The viewer of explanations. `root` is the document or a shadow root that holds viewer.html; `source` has the
 // inputs and opens one; `ask` puts questions to the model where there is one (in the app alone).
 
-const MOST_BARS = 20, MOST_WARNINGS = 3;
-const LEVELS = ["fail", "warn", "ok"];
+const MOST_BARS = 20;
 
 // Turn what Python packed of one input into arrays; the group's own are unpacked once.
 async function unpackInput(entry, group, data) {
@@ -33,7 +32,7 @@ function view(root, source, ask = null) {
     marked.clear();
     current = data;
     state.input = number;
-    for (const part of [showStage, showClasses, showMaps, showScale, showLines, showCharts, showAgreement, showChecks, showProvenance, markPlace]) part();
+    for (const part of [showStage, showMaps, showScale, showLines, showCharts, showCards, markPlace]) part();
     setP(state.p);
     tryOut();
     $("viewer").dataset.ready = String(number);
@@ -49,7 +48,7 @@ function view(root, source, ask = null) {
       current.slices ? `${current.slices.length} of ${group.shape[0]} slices, the strongest of each part` : ""].filter(Boolean).join(" · ");
     $("noun").textContent = group.noun[1];
     root.querySelector(".stage").classList.toggle("wide", lines);
-    for (const id of ["picture", "caption", "opacity-control", "zoom-control", "save-map"]) $(id).hidden = !planes;
+    for (const id of ["picture", "caption", "opacity-control", "save-map"]) $(id).hidden = !planes;
     $("bars").hidden = Boolean(planes);
     $("picture").style.aspectRatio = lines ? "auto" : `${w} / ${h}`;
     $("picture").style.height = lines ? `${Math.max(110, 96 * h)}px` : "";
@@ -63,17 +62,6 @@ function view(root, source, ask = null) {
     $("p-exact").max = String(group.n);
     $("trial").hidden = !ask;
     cursor = [w >> 1, h >> 1];
-    setZoom(1);
-  }
-
-  // The likeliest classes, with the one that is explained, and the one it is explained against.
-  function showClasses() {
-    const { classes, entry, rival } = current;
-    $("classes").hidden = classes.length < 2;
-    fill("classes", ...makeRanking(classes.map(([number, name, score]) => {
-      const role = number === entry.target ? "explained" : number === rival && "explained against";
-      return [[name, role && " ", role && make("small", role)], score ?? 0, score === null ? "–" : score.toFixed(2)];
-    })));
   }
 
   function showMaps() {
@@ -132,7 +120,7 @@ function view(root, source, ask = null) {
     const rows = (current.all ? order : order.slice(0, MOST_BARS)).map((k) => {
       const feature = featureOf[k], place = rank[feature], contra = signed ? against[k] : 0;
       const value = values && group.plain && make("small", `= ${Number(values[k].toPrecision(4))}`);
-      const label = make(ask ? "button" : "span", [nameFeature(feature), value], "label");
+      const label = make(ask ? "button" : "span", [nameFeature(current, feature), value], "label");
       if (ask) Object.assign(label, { type: "button", ariaPressed: String(marked.has(feature)), onclick: () => mark(feature) });
       const track = makeMeter(bars[state.map][k] / top, "fill");
       // What is against is drawn from the right end, striped, with its sign.
@@ -184,7 +172,7 @@ function view(root, source, ask = null) {
     const write = (text, top, left = 0) => {
       const name = make("span", text, "channel");
       Object.assign(name.style, { top: `calc(${100 * top}% + .4rem)`, left: `calc(${100 * left}% + .4rem)` });
-      $("zoomed").append(name);
+      $("picture").append(name);
     };
     $("lines").toggleAttribute("hidden", !lines || !values);
     fill("lines");
@@ -201,32 +189,6 @@ function view(root, source, ask = null) {
       const d = points.map((point, t) => point && `${points[t - 1] ? "L" : "M"}${point}`).filter(Boolean).join("");
       $("lines").append(draw("path", { d, class: "halo" }), draw("path", { d, class: "line" }));
     }
-  }
-
-  function setZoom(zoom) {
-    const frame = $("picture"), old = parseFloat($("zoomed").style.width) / 100 || 1;
-    const [x, y] = [(frame.scrollLeft + frame.clientWidth / 2) / old, (frame.scrollTop + frame.clientHeight / 2) / old];
-    $("zoomed").style.width = $("zoomed").style.height = `${100 * zoom}%`;
-    frame.classList.toggle("closer", zoom > 1);
-    if (zoom > 1) frame.tabIndex = 0;   // keys scroll it
-    else frame.removeAttribute("tabindex");
-    frame.scrollTo(x * zoom - frame.clientWidth / 2, y * zoom - frame.clientHeight / 2);
-    $("zoom").value = String(zoom);
-    $("zoom-value").textContent = `${zoom}×`;
-  }
-
-  // A feature's name: a column's, a channel and a step, a word, or a place.
-  function nameFeature(k) {
-    const { group, words } = current, { names, feature_shape: space } = group;
-    if (words && group.plain) return words[k].trim() || `word ${k}`;
-    if (space.length === 1) return group.plain && names ? names[k] : `${group.noun[0]} ${k}`;
-    const place = [];
-    for (let axis = space.length - 1, rest = k; axis >= 0; axis--) {
-      place.unshift(rest % space[axis]);
-      rest = Math.floor(rest / space[axis]);
-    }
-    if (group.view === "lines") return `${names ? names[place[0]] : `channel ${place[0]}`} at ${place[1]}`;
-    return `(${place.join(", ")})`;
   }
 
   // Where a drawn pixel is in the input.
@@ -318,54 +280,15 @@ function view(root, source, ask = null) {
     $("trial-says").dataset.count = String(cells.length);
   }
 
-  // ---- agreement, checks, provenance ---------------------------------------------------------
-
-  function showAgreement() {
-    const { trust } = current, names = ["SEA", ...current.group.methods].map(spoken);
-    const rows = current.agreement.map((values, r) => [`${r} ${names[r]}`, ...values.map((v) => {
-      const cell = make("span", v === null ? "–" : v.toFixed(2).replace("-", "−"), "share");
-      if (v === null) { cell.title = "a constant map ranks nothing"; return cell; }
-      cell.style.background = `rgba(${v < 0 ? "33,102,172" : "178,24,43"},${(0.9 * Math.abs(v)).toFixed(3)})`;
-      cell.classList.toggle("strong", v > 0.84 || v < -0.97);   // where white reads better than black
-      return cell;
-    })]);
-    fill("agreement", makeTable(["map", ...names.map((_, k) => k)], rows));
-    fill("trust", ...(trust.length ? [
-      make("p", `The model's answers agree most with ${spoken(trust[0][0])}${trust[0][1] < 0.1 ? ", but little" : ""}: how much of them each member explains.`),
-      make("ol", makeRanking(trust.map(([name, share]) => [spoken(name), share, share < 0.005 ? "under 1\u00a0%" : percent(share)])), "classes"),
-    ] : []));
-  }
-
-  function showChecks() {
-    const { methods, assumed, checks } = current.group, order = (check) => LEVELS.indexOf(check.level);
-    // Advice stays as it is: names in it belong to code.
-    const say = (text) => methods.reduce((said, name) => said.replaceAll(name, spoken(name)), text);
-    const items = [...current.checks, ...checks].sort((a, b) => order(a) - order(b)).map(({ level, subject, message, advice }) => make("li", [
-      make("span", level, `level ${level}`),
-      make("div", [make("b", spoken(subject)), `: ${say(message)}`, advice && make("div", advice, "faint")]),
-    ]));
-    if (!items.length) items.push(make("li", "No checks were recorded.", "faint"));
-    fill("checks", ...items.slice(0, MOST_WARNINGS));
-    const rest = items.slice(MOST_WARNINGS), more = make("details", [make("summary", `${rest.length} more`), make("ul", rest, "checks")]);
-    const sentences = [make("h4", "Assumed"), make("ul", assumed.map((sentence) => make("li", sentence)), "sentences")];
-    fill("assumed", ...(rest.length ? [more] : []), ...(assumed.length ? sentences : []));
-  }
-
-  function showProvenance() {
-    const { provenance, evaluations: asked } = current.group;
-    const { config, members: options, call, versions, seconds, evaluations, by_purpose: _, assumed: __, ...rest } = provenance;
-    const spent = Object.entries(asked).map(([of, n]) => `${count(n)} for ${of}`).join(", ");
-    const all = Object.values(evaluations).reduce((sum, n) => sum + n, 0);
-    const costs = [...new Set([...Object.keys(seconds), ...Object.keys(evaluations)])].map((member) => {
-      const n = member === "total" ? all : evaluations[member];
-      const name = member !== "sea" ? spoken(member) : evaluations.sea ? "SEA and its questions" : "SEA";
-      return [name, typeof seconds[member] === "number" ? duration(seconds[member]) : null, n === undefined ? null : count(n)];
-    });
-    const settings = { configuration: config, "members' options": options, call, versions };
-    fill("provenance", makePairs([...Object.entries(rest), ["evaluations of the model", spent]]),
-      ...(costs.length ? [makeTable(["member", "seconds", "evaluations"], costs)] : []),
-      ...Object.entries(settings).filter(([, values]) => Object.keys(values ?? {}).length)
-        .map(([name, values]) => make("details", [make("summary", name), makePairs(Object.entries(values))])));
+  function showCards() {
+    const classes = listClasses(current), { checks, more } = listChecks(current);
+    $("classes").hidden = classes.length < 2;
+    fill("classes", ...classes);
+    fill("agreement", ...tabulateAgreement(current));
+    fill("trust", ...rankMembers(current));
+    fill("checks", ...checks);
+    fill("assumed", ...more);
+    fill("provenance", ...tellProvenance(current.group));
   }
 
   // ---- several inputs ------------------------------------------------------------------------
@@ -391,16 +314,12 @@ function view(root, source, ask = null) {
 
   function markPlace() {
     if (!links.length) return;
-    $("place").textContent = `${count(state.input + 1)} of ${count(inputs.length)}`;
-    $("previous").disabled = state.input === 0;
-    $("next").disabled = state.input === inputs.length - 1;
     links.forEach((item, number) => item.firstChild.toggleAttribute("aria-current", number === state.input));
     // Scroll the list alone: scrollIntoView would move the page as well.
     const item = links[state.input];
     $("list").scrollTo(item.offsetLeft - $("list").offsetLeft - 80, item.offsetTop - $("list").offsetTop - 80);
   }
 
-  const step = (by) => { if (inputs[state.input + by]) location.hash = String(state.input + by); };
   const fromAddress = () => (inputs[Number(location.hash.slice(1))] ? Number(location.hash.slice(1)) : 0);
 
   // ---- downloads ---------------------------------------------------------------------------
@@ -426,21 +345,6 @@ function view(root, source, ask = null) {
     return canvas;
   }
 
-  function writeOrder() {
-    const { order, gains, group, intervals } = current, unit = group.gain_unit;
-    const more = (place) => (intervals ? `,${amount(intervals[2 * place])},${amount(intervals[2 * place + 1])}`.replaceAll("−", "-") : "");
-    const rows = Array.from(order, (k, place) => `${place + 1},${k},${quote(nameFeature(k))},${Number(gains[place].toPrecision(7))}${more(place)}`);
-    return [`rank,feature,name,${quote(unit ? `gain in ${unit}` : "gain")}${intervals ? ",low,high" : ""}`, ...rows, ""].join("\r\n");
-  }
-
-  function writeData() {
-    const { entry, classes, order, gains, curve, sums, sides, agreement, checks, trust, group } = current;
-    const { methods, noun, n, shape, unit, gain_unit, provenance, assumed, evaluations } = group;
-    const about = { name: entry.name, class: entry.target, [unit]: entry.score, classes, features: { noun: noun[0], n, shape } };
-    const found = { order: [...order], gains: [...gains], gain_unit, sums, for: sides[0], against: sides[1], curve, methods, agreement, trust };
-    return JSON.stringify({ ...about, ...found, checks: [...checks, ...group.checks], assumed, evaluations, provenance }, null, 1);
-  }
-
   function save(ending, blob) {
     const name = `${current.entry.number}_${current.entry.name}`.replace(/[^\p{L}\p{N}.-]+/gu, "_").slice(0, 80);
     saveAs(`sea_${name}.${ending}`, blob);
@@ -451,19 +355,16 @@ function view(root, source, ask = null) {
   const on = (id, event, does) => $(id).addEventListener(event, does);
   on("maps", "change", (event) => { state.map = Number(event.target.value); showScale(); showHeat(); });
   on("opacity", "input", () => { state.opacity = Number($("opacity").value) / 100; showHeat(); });
-  on("zoom", "input", () => setZoom(Number($("zoom").value)));
   on("p", "input", () => setP(Number($("p").value) ? current.group.stops[Number($("p").value) - 1] : 0));
   on("p", "change", weigh);
   on("p-exact", "change", () => { setP(Number($("p-exact").value)); weigh(); });
   on("controls", "submit", (event) => event.preventDefault());
-  on("previous", "click", () => step(-1));
-  on("next", "click", () => step(1));
   on("without", "click", () => { state.keep = false; tryOut(); });
   on("only", "click", () => { state.keep = true; tryOut(); });
   on("clear", "click", () => { marked.clear(); showHeat(); tryOut(); });
   on("save-map", "click", () => drawMap().toBlob((blob) => save("png", blob)));
-  on("save-order", "click", () => save("csv", new Blob([writeOrder()], { type: "text/csv" })));
-  on("save-data", "click", () => save("json", new Blob([writeData()], { type: "application/json" })));
+  on("save-order", "click", () => save("csv", new Blob([writeOrder(current)], { type: "text/csv" })));
+  on("save-data", "click", () => save("json", new Blob([writeData(current)], { type: "application/json" })));
 
   // A position of the map, kept inside it.
   const within = (x, y) => {
@@ -496,14 +397,14 @@ function view(root, source, ask = null) {
   strip.putImageData(row, 0, 0);
   const many = inputs.length > 1;
   $("layout").classList.toggle("many", many);
-  $("gallery").hidden = $("pager").hidden = !many;
+  $("gallery").hidden = !many;
   if (many) {
     makeLinks();
     addEventListener("hashchange", () => { if (/^#\d*$/.test(location.hash)) show(fromAddress()); });
     // Arrow keys walk through the inputs, where nothing else has the focus that they move.
     addEventListener("keydown", ({ key, target }) => {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
-      if (by && !target.closest("input, .scroll, .closer")) step(by);
+      if (by && inputs[state.input + by] && !target.closest("input, .scroll")) location.hash = String(state.input + by);
     });
   }
   if (inputs.length) show(many ? fromAddress() : 0);
