@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_agreement_costs_and_checks_are_written_in_one_form(browse):
     assert b.texts("#agreement tbody td") == expected
     costs = b.texts("#provenance details dl > *")
     for name, value in [("integrated gradients", "0.0946"), ("total", "1145.02"), ("sea", "1250")]:
-        assert (name, value) in zip(costs, costs[1:], strict=False)
+        assert (name, value) in pairwise(costs)
     assert len(b.texts("#checks > li")) == 3  # the others wait behind a click
     assert "1 more" in b.text("assumed")
     assert "ask for n_steps" in b.text("checks")
