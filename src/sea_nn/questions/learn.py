@@ -22,9 +22,8 @@ from sea_nn.features import Features, Kind
 from sea_nn.function.function import CLIP, Link, SetFunction, to_answers, to_score, warp
 from sea_nn.function.process import SetProcess
 from sea_nn.questions.asked import Asked
-from sea_nn.questions.curve import Curve, choose_counts, list_sets, make_curve
 from sea_nn.questions.design import design
-from sea_nn.questions.maps import paint, smooth_cells
+from sea_nn.questions.maps import Curve, choose_counts, list_sets, make_curve, paint, smooth_cells
 
 
 @dataclass(frozen=True)
