@@ -18,7 +18,7 @@ __all__ = ["clothes", "sea"]
 
 def test_every_picture_gets_its_folder_and_all_one_report(sea, clothes, tmp_path):
     out, err = sea("explain", clothes / "boot.png", clothes / "sandal.png", *QUICK,
-                   "--budget", "33", "--batch", "2", "-o", tmp_path)  # fmt: skip
+                   "--budget", "33", "-o", tmp_path)  # fmt: skip
     assert err == ""
     for name, label in (("boot", "Ankle boot"), ("sandal", "Sandal")):
         assert {file.name for file in (tmp_path / name).iterdir()} == FILES
@@ -44,20 +44,6 @@ def test_the_demo_needs_no_file(sea, tmp_path):
     assert "Ankle boot" in out
     assert {file.name for file in tmp_path.iterdir()} == {"boot"}
     assert sea("--version")[0].startswith("sea-nn ")
-
-
-def test_a_picture_the_model_does_not_react_to_does_not_harm_its_batch(sea, tmp_path):
-    model = write_model(tmp_path, "total = (x.flatten(1).mean(1) - 0.5).relu()")
-    for name, shade in (("light", 250), ("dark", 3), ("lighter", 254)):
-        picture = Image.new("RGB", (12, 12), (shade,) * 3)
-        picture.putpixel((4, 4), (255, 255, 255))
-        picture.save(tmp_path / f"{name}.png")
-    given = ("--methods", "input_x_gradient", "--batch", "3", "-o", tmp_path / "out")
-    sea("explain", tmp_path / "*.png", "--model", model, *given)
-    found = {name: Explanation.load(tmp_path / "out" / name / "explanation.safetensors")
-             for name in ("light", "dark", "lighter")}  # fmt: skip
-    assert [bool(found[name].attribution.any()) for name in found] == [True, False, True]
-    assert any("does not react" in check.message for check in found["dark"].checks)
 
 
 def test_json_is_one_document_whatever_a_model_prints(sea, clothes, tmp_path):
@@ -90,7 +76,7 @@ def test_folders_globs_and_odd_names_are_understood(sea, clothes, tmp_path):
     for name in odd:
         (tmp_path / name).write_bytes((clothes / "boot.png").read_bytes())
     (tmp_path / "in" / "notes.txt").write_text("no picture")
-    out, _ = sea("explain", tmp_path / "in", "-r", tmp_path / "in" / "[red]a.png",
+    out, _ = sea("explain", tmp_path / "in", tmp_path / "in" / "[red]a.png", tmp_path / "in" / "**",
                        tmp_path / "in" / "S*.png", *QUICK, "-o", tmp_path / "out")  # fmt: skip
     folders = {path.name for path in (tmp_path / "out").iterdir()}
     assert folders == {"[red]a", "Same", "same-2", "report.html-2", "report.html"}
@@ -101,7 +87,7 @@ def test_target_by_number_or_name_and_settings_reach_the_ensemble(sea, clothes, 
     (tmp_path / "few.toml").write_text("epochs = 7\n")
     for target in ("7", "sneaker"):
         out, _ = sea("explain", clothes / "boot.png", *QUICK, "--target", target, "--json",
-                           "--config", tmp_path / "few.toml", "--grid", "7x14", "--top", "50%",
+                           "--config", tmp_path / "few.toml", "--grid", "7x14", "--top", "49",
                            "--no-report", "-o", tmp_path / target)  # fmt: skip
         document = json.loads(out)
         assert document["inputs"][0]["target"]["class"] == 7
@@ -165,14 +151,13 @@ def test_methods_models_and_options_are_listed_completely(sea):
 def test_results_of_an_earlier_run_are_not_explained(sea, clothes, tmp_path):
     own = tmp_path / "map.png"
     own.write_bytes((clothes / "boot.png").read_bytes())
-    given = (*QUICK, "-r", "--no-report", "--json", "-o", tmp_path / "out")
-    assert sea("explain", tmp_path, *given)[1] == ""
-    out, err = sea("explain", tmp_path, *given)
-    assert [found["input"] for found in json.loads(out)["inputs"]] == [str(own)]
-    assert "3 results of an earlier run" in err
+    given = (*QUICK, "--no-report", "--json", "-o", tmp_path / "out")
+    for _ in range(2):
+        out, _ = sea("explain", tmp_path / "**", *given)
+        assert [found["input"] for found in json.loads(out)["inputs"]] == [str(own)]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"map"}
-    _, err = sea("explain", tmp_path / "out", *given, code=2)
-    assert "nothing to explain" in err
+    _, err = sea("explain", tmp_path / "out" / "map", *given, code=2)
+    assert "holds no pictures" in err
     # One's own pictures may lie where the results go.
     assert sea("explain", own, *QUICK, "--no-report", "-o", tmp_path)[1] == ""
     assert {file.name for file in (tmp_path / "map").iterdir()} == FILES

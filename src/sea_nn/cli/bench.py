@@ -25,15 +25,10 @@ class Bench(Table):
         False, "", "Measure SEA with a budget alone, beside the archive's scores.", "--ours"
     )
     output: Path = option(Path("out/bench"), "FOLDER", "Folder for the page.", "--output", "-o")
-    archive: Path | None = option(
-        None, "FILE", "Zip file of scores by input, written, and read with --ours.", "--archive",
-        shown="written beside the page; read from docs/results",
-    )  # fmt: skip
     cache: Path | None = option(
         None, "FOLDER", "Remembers every input's result, so that a run can be resumed.", "--cache",
         shown="$SEA_NN_CACHE/bench or ~/.cache/sea_nn/bench",
     )  # fmt: skip
-    fresh: bool = option(False, "", "Measure again what is remembered.", "--fresh")
 
 
 def bench(o: Bench) -> None:
@@ -74,9 +69,7 @@ def bench(o: Bench) -> None:
                 seed=o.seed,
                 out=o.output,
                 cache=o.cache,
-                fresh=o.fresh,
                 ours=o.ours,
-                archive=o.archive,
                 command=command,
                 tell=lambda text, done, total: bar(text, 100 * done // max(1, total)),
             )

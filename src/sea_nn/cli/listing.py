@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import typer
 
+from sea_nn.cli.explain import gather_pictures
 from sea_nn.cli.options import ModelOptions, Table, option
-from sea_nn.cli.request import gather_pictures
 from sea_nn.cli.terminal import FAILED, make_table, open_bar, say
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError
@@ -108,7 +108,7 @@ def doctor(o: Doctor) -> None:
     if members is None and o.chosen:
         raise InputError("--set needs the member's name in --methods")
     entries = () if members is None else expand_methods(members, o.chosen)
-    pictures, empty = gather_pictures(o.inputs or (), demo_for=None if o.inputs else o.model)
+    pictures, empty = gather_pictures(o.inputs or (), None if o.inputs else o.model)
     if empty:
         raise InputError("; ".join(empty.values()))
     with open_bar(f"loading PyTorch and {o.model}", 1) as tell:

@@ -11,8 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,29 @@ import typer
 from sea_nn.cli.terminal import show
 from sea_nn.config import ABSENT, BUDGETS, DEFAULT_BUDGET, SEAConfig
 from sea_nn.errors import InputError
+from sea_nn.explanation.atomic import find_target
+from sea_nn.extras import check_extras
 from sea_nn.members.registry import Entry, choose_budget, expand_methods
-from sea_nn.vision.names import Known, check_model
+from sea_nn.vision.names import NIFTI, Known, check_model, is_file
 
 DEFAULT_MODEL = "efficientnet-lite0"
 WAYS = tuple(way for way in ABSENT if not way.startswith("background"))
 TEXT_WAYS = ("mask", "delete", "pad")
 OUTPUTS = ("logits", "probabilities", "sigmoid", "labels", "value")
+EXPLANATION, REPORT = "explanation.safetensors", "report.html"
+DICOM = (".dcm", ".ima")
+# What does not go with each kind of input, and why.
+STRANGERS = {
+    "picture": (("labels",), "{} needs a --text: pictures' classes come with the model"),
+    "volume": (
+        ("demo", "labels", "top", "grid", "tile"),
+        "{} does not go with volumes: they are explained as they are",
+    ),
+    "text": (
+        ("inputs", "demo", "top", "grid", "config", "seed", "tile"),
+        "{} does not go with --text: words are explained, nothing is drawn or at random",
+    ),
+}
 Shape = tuple[int, int]
 
 
@@ -52,7 +67,7 @@ class Table:
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
         """Refuse the first of these options that was given; ``reason`` has its place as {}."""
-        for one in dataclasses.fields(self):
+        for one in fields(self):
             if one.name in names and getattr(self, one.name) not in (one.default, []):
                 raise InputError(reason.format(one.metadata["name"]))
 
@@ -152,7 +167,7 @@ class Settings(ModelOptions):
 
     @cached_property
     def settings(self) -> SEAConfig:
-        """What --config says of the paper's function: a TOML or JSON file."""
+        """What --config, a TOML or JSON file, says of the paper's function."""
         if self.config is None:
             return SEAConfig()
         parse = json.loads if self.config.suffix == ".json" else tomllib.loads
@@ -164,11 +179,10 @@ class Settings(ModelOptions):
 
     @cached_property
     def cells(self) -> Shape | None:
-        """What --grid or --config says."""
-        said = None if self.config is None else self.settings.grid
-        if self.grid is not None and said is not None:
-            raise InputError(f"--grid {self.grid} and --config, which has a grid: say it once")
-        return said if self.grid is None else parse_grid(self.grid)
+        """What --grid says, or else --config."""
+        if self.grid is not None:
+            return parse_grid(self.grid)
+        return None if self.config is None else self.settings.grid
 
     def check(self) -> None:
         """Refuse what is wrong, as far as it can be told before a model is loaded."""
@@ -191,6 +205,113 @@ class Settings(ModelOptions):
             )
 
 
+@dataclass(frozen=True)
+class Input:
+    """An input to explain: what to call it, the folder for its results, its file or its text."""
+
+    name: str
+    folder: str
+    source: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain(Settings):
+    """The options of ``sea explain``."""
+
+    inputs: list[str] | None = option(
+        None, "[PICTURES]...", "Pictures, folders or globs; or NIfTI files, folders of DICOM."
+    )
+    demo: bool = option(False, "", "Explain a shipped picture; needs no file.", "--demo")
+    text: list[str] | None = option(
+        None, "TEXT", "Explain texts instead, with --model hf:FOLDER; again for more.", "--text"
+    )
+    labels: str | None = option(
+        None, "NAMES", "Of a text model without a head: its classes, with commas; the nearest "
+        "counts.", "--labels",
+    )  # fmt: skip
+    rival: str | None = option(None, "CLASS", "Explain the target against this class.", "--not")
+    output: Path = option(Path("out"), "FOLDER", "Folder to write to.", "--output", "-o")
+    top: int | None = option(
+        None, "NUMBER", "Features to light up in top.png beside 1, 3, 10 and 25 %, and to list in "
+        "JSON.", "--top", min=1,
+    )  # fmt: skip
+    tile: bool = option(
+        False, "", "Explain pictures at their own size, in overlapping tiles.", "--tile"
+    )
+    as_json: bool = option(False, "", "Print one JSON document, and nothing else.", "--json")
+    no_report: bool = option(False, "", f"Write no {REPORT}.", "--no-report")
+
+    @cached_property
+    def volumes(self) -> list[Path]:
+        """Those of the arguments that are volumes: NIfTI files, and folders with DICOM files."""
+        paths = [Path(name).expanduser() for name in self.inputs or ()]
+        dicom = [
+            path
+            for path in paths
+            if path.is_dir() and any(file.suffix.lower() in DICOM for file in path.iterdir())
+        ]
+        return [path for path in paths if path in dicom or path.name.lower().endswith(NIFTI)]
+
+    @property
+    def kind(self) -> str:
+        """What is explained: "picture", "volume" or "text"."""
+        return "text" if self.text else "volume" if self.volumes else "picture"
+
+    def check(self) -> None:
+        """Refuse what is wrong, as far as it can be told before a model is loaded."""
+        self.refuse(*STRANGERS[self.kind])
+        if self.tile:
+            self.refuse(("rival",), "--tile explains one class; leave out {}")
+        if self.rival is not None and self.target is None:
+            raise InputError("--not needs a --target: the class that is explained against it")
+        if self.kind == "text":
+            self._check_text()
+        else:
+            if self.kind == "volume":
+                self._check_volumes()
+            super().check()
+            if self.known.labels:
+                self.find_aim(self.known.labels)
+        check_folder(self.output)
+        if not self.no_report:
+            find_target(self.output / REPORT)
+
+    def _check_text(self) -> None:
+        prefix, _, folder = self.model.partition(":")
+        if prefix != "hf" or not Path(folder).expanduser().exists():
+            raise InputError(
+                "--text needs --model hf:FOLDER, and there is no folder of this name that "
+                f"save_pretrained wrote: {show(self.model)!r}; texts' models are not fetched"
+            )
+        check_extras("a text model", "transformers")
+        check_device(self.device)
+        choose("--absent of texts", self.absent, TEXT_WAYS)
+        _ = self.method, self.chosen
+
+    def _check_volumes(self) -> None:
+        if len(self.volumes) < len(self.inputs or ()):
+            raise InputError("pictures do not go with volumes: explain these by themselves")
+        for path in self.volumes:
+            if not path.exists():
+                raise InputError(f"there is no file {show(path)}; check its name")
+        if not is_file(self.model):
+            raise InputError(
+                "volumes need --model FILE.py:FUNCTION, a model of [N, 1, D, H, W]; "
+                f"{self.model} takes pictures"
+            )
+        needed = ("DICOM", "pydicom") if self.volumes[0].is_dir() else ("NIfTI", "nibabel")
+        check_extras(*needed)
+
+    def find_aim(self, labels: tuple[str, ...]) -> int | tuple[int, int] | None:
+        """What --target and --not mean: None, a class, or a class and not another."""
+        if self.target is None:
+            return None
+        wanted = find_class(self.target, labels, self.model)
+        if self.rival is None:
+            return wanted
+        return wanted, find_class(self.rival, labels, self.model)
+
+
 def check_device(device: str) -> None:
     """Refuse what is no device of PyTorch's."""
     if not re.fullmatch(r"auto|(cpu|cuda|mps|xpu)(:\d+)?", device):
@@ -207,20 +328,6 @@ def parse_grid(text: str) -> Shape:
     if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
         raise InputError(f"--grid must be ROWSxCOLUMNS, such as 28x28; got {text!r}")
     return int(rows), int(columns)
-
-
-def parse_top(text: str) -> int | float:
-    """A count from "20", a share from "5%".
-
-    >>> parse_top("20"), parse_top("5%")
-    (20, 0.05)
-    """
-    with suppress(ValueError):
-        if text.endswith("%") and 0 < float(text[:-1]) <= 100:
-            return float(text[:-1]) / 100
-        if not text.endswith("%") and int(text) > 0:
-            return int(text)
-    raise InputError(f"--top must be a count such as 20 or a share such as 5%; got {text!r}")
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, dict[str, Any]]:

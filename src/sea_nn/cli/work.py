@@ -18,8 +18,7 @@ from rich.text import Text
 from torch import Tensor
 
 from sea_nn.call import About, Running
-from sea_nn.cli.options import ModelOptions, Settings
-from sea_nn.cli.request import EXPLANATION, REPORT, Explain, Input
+from sea_nn.cli.options import EXPLANATION, REPORT, Explain, Input, ModelOptions, Settings
 from sea_nn.cli.terminal import complain, describe_error, make_table, say, show, translate
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError, SEAError
@@ -28,7 +27,7 @@ from sea_nn.explanation.atomic import draft_folder, find_target
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Provenance
 from sea_nn.explanation.summary import say_found
-from sea_nn.features import find_patches
+from sea_nn.members.registry import choose_budget
 from sea_nn.members.run import Check
 from sea_nn.model.outputs import predict
 from sea_nn.sea import SEA
@@ -50,10 +49,9 @@ Progress = Callable[[str, int, int], None]
 
 
 class Subject:
-    """What inputs are explained for: here volumes, one at a time, as their files have them."""
+    """What inputs are explained for: here volumes, as their files have them."""
 
     files: tuple[str, ...] = ("strip.png",)
-    size = 1
 
     def __init__(self, o: Explain) -> None:
         self.o, self.loaded = o, load(o)
@@ -66,14 +64,14 @@ class Subject:
         """Open an input."""
         return load_volume(source)
 
-    def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
-        """Explain some inputs at once."""
-        x = opened[0].unsqueeze(0).to(self.place)
+    def explain(self, opened: Any, progress: Progress) -> Explanation:
+        """Explain an input."""
+        x = opened.unsqueeze(0).to(self.place)
         found: Explanation = self.sea.explain(x, self.aim, **self.tell(progress))
         return found
 
     def tell(self, progress: Progress, images: Tensor | None = None) -> dict[str, Any]:
-        """What explanations are told beside the inputs."""
+        """What explanations are told beside the input."""
         return {
             "labels": self.labels or None,
             "about": About(images=images, model_name=self.name),
@@ -81,7 +79,7 @@ class Subject:
         }
 
     def draw(self, e: Explanation, folder: Path) -> None:
-        """Draw the pictures of one explanation."""
+        """Draw the pictures of an explanation."""
         e.plot("strip", folder / self.files[0])
 
     def check(self, opened: Any) -> tuple[Check, ...]:
@@ -96,37 +94,33 @@ class Pictures(Subject):
 
     def __init__(self, o: Explain) -> None:
         super().__init__(o)
-        self.size = 1 if o.tile else o.batch or (1 if self.place == "cpu" else 8)
         _, height, width = self.loaded.preprocess.shape
         if o.tile and height != width:
             raise InputError(f"--tile needs a model of square pictures; {self.name}'s are not")
         o.check_grid((height, width))
-        usual = find_patches(self.loaded.model, (height, width)) or (8, 8)
-        o.check_top(o.cells or ((height, width) if o.method[1] is None else usual))
 
     def read(self, source: Any) -> Any:
         """Open a picture."""
         return load_image(source)
 
-    def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
-        """Explain some pictures at once; with --tile one, at its own size."""
-        recipe, told = self.loaded.preprocess, self.tell(progress)
-        x = torch.stack([recipe(image) for image in opened]).to(self.place)
-        target, side = self.aim, recipe.shape[1]
+    def explain(self, opened: Any, progress: Progress) -> Explanation:
+        """Explain a picture; with --tile at its own size."""
+        recipe, target = self.loaded.preprocess, self.aim
+        x, side = recipe(opened).unsqueeze(0).to(self.place), recipe.shape[1]
         if self.o.tile:
             if target is None:  # the class of the picture as the model usually sees it
                 target = int(predict(self.loaded.model, x).argmax(1))
-            size = (opened[0].height, opened[0].width)
+            size = (opened.height, opened.width)
             recipe = replace(recipe, resize=size, crop=size)
-            x = recipe(opened[0]).unsqueeze(0).to(self.place)
-        images = torch.stack([torch.from_numpy(recipe.display(image)) for image in opened])
+            x = recipe(opened).unsqueeze(0).to(self.place)
+        images = torch.from_numpy(recipe.display(opened)).unsqueeze(0)
         if self.o.tile:
-            return explain_tiles(self.sea, x, target, side, images=images, **told)
+            return explain_tiles(self.sea, x, target, side, images=images, **self.tell(progress))
         found: Explanation = self.sea.explain(x, target, **self.tell(progress, images))
         return found
 
     def draw(self, e: Explanation, folder: Path) -> None:
-        """Draw the pictures of one explanation; small maps enlarged by a whole factor."""
+        """Draw the pictures of an explanation; small maps enlarged by a whole factor."""
         assert e.images is not None
         painted = blend(to_array(e.images[0]), heat(e.attribution[0, 0], 0))
         picture = Image.fromarray((painted * 255).round().astype("uint8"))
@@ -134,8 +128,8 @@ class Pictures(Subject):
         large = (picture.width * factor, picture.height * factor)
         picture.resize(large, Image.Resampling.BOX).save(folder / "map.png")
         e.plot("strip", folder / "strip.png")
-        sizes = {*e.default_sizes(), *([e.count(self.o.n_top)] if self.o.n_top else [])}
-        e.plot("top", folder / "top.png", p=sorted(sizes))
+        more = [min(self.o.top, e.order.shape[1])] if self.o.top else []
+        e.plot("top", folder / "top.png", p=sorted({*e.default_sizes(), *more}))
 
     def check(self, opened: Any) -> tuple[Check, ...]:
         """Say so if the model sees little of a picture, or one much enlarged."""
@@ -153,7 +147,7 @@ class Pictures(Subject):
 
 
 class Texts(Subject):
-    """Texts, one at a time, and the Hugging Face model that reads them."""
+    """Texts, and the Hugging Face model that reads them."""
 
     files = ("words.png",)
 
@@ -164,20 +158,17 @@ class Texts(Subject):
         names = None if o.labels is None else [part.strip() for part in o.labels.split(",")]
         model, tokenizer = load_text_model(folder, names)
         model.to(find_place(o.device))
-        budget = o.budget or BUDGETS.get(o.methods or "")
-        named = "" if o.methods in BUDGETS else o.methods or ""
-        members = [name.strip() for name in named.split(",") if name] or None
+        members, budget = choose_budget(o.methods, None, o.budget)
+        named = [name.strip() for name in (members or "").split(",") if name.strip()]
         for name in o.chosen:
-            if name not in (members or ()):
+            if name not in named:
                 raise InputError(f"options name {name!r}, which is not among the --methods")
-        self.sea = SEA.for_text(
-            model,
-            tokenizer,
-            methods=members and [(name, o.chosen.get(name, {})) for name in members],
-            output=o.model_output,
-            absent=o.absent,
-            **({} if budget is None else {"budget": budget}),
-        )
+        how: dict[str, Any] = {"output": o.model_output, "absent": o.absent}
+        if o.budget or o.methods in BUDGETS:
+            how["budget"] = budget
+        if named:
+            how["methods"] = [(name, o.chosen.get(name, {})) for name in named]
+        self.sea = SEA.for_text(model, tokenizer, **how)
         self.name = Path(folder).name
         self.labels = tuple(map(str, self.sea.name_labels(None) or ()))
         if self.sea.language:  # continuations, as they are written
@@ -189,10 +180,10 @@ class Texts(Subject):
         """A text is what was given."""
         return source
 
-    def explain(self, opened: Sequence[Any], progress: Progress) -> Explanation:
-        """Explain one text."""
+    def explain(self, opened: Any, progress: Progress) -> Explanation:
+        """Explain a text."""
         told = {"model_name": self.name, "progress": progress}
-        found: Explanation = self.sea.explain(list(opened), self.aim, **told)
+        found: Explanation = self.sea.explain([opened], self.aim, **told)
         return found
 
 
@@ -216,9 +207,9 @@ def build(o: Settings, loaded: LoadedModel) -> SEA:
     methods, budget = o.method
     named = [(entry.member, entry.options) for entry in o.entries] if o.chosen else methods
     how: dict[str, Any] = {"output": o.model_output, "seed": o.seed}
-    if budget is not None:
-        return SEA(loaded.model, named, budget=budget, absent=o.absent, grid=o.cells, **how)
-    return SEA(loaded.model, named, o.settings.replace(grid=o.cells), **how)
+    if budget is None:
+        return SEA(loaded.model, named, o.settings.replace(grid=o.cells), **how)
+    return SEA(loaded.model, named, budget=budget, absent=o.absent, grid=o.cells, **how)
 
 
 @dataclass
@@ -238,59 +229,42 @@ class Outcome:
     report: Path | None = None
 
     def explain(self, inputs: Sequence[Input], tell: Callable[..., None]) -> None:
-        """Explain inputs, some at a time, and write each one's results as soon as it is done.
+        """Explain inputs one by one, and write each one's results as soon as it is done.
 
         An input that cannot be read or explained is set aside, and so is one whose results cannot
         be written. Ctrl-C or a full disk ends the work and keeps what is finished.
         """
+        left = list(inputs)
         try:
-            for start in range(0, len(inputs), self.subject.size):
-                opened: list[tuple[Input, Any]] = []
-                for one in inputs[start : start + self.subject.size]:
-                    try:
-                        opened.append((one, self.subject.read(one.source)))
-                    except SEAError as error:
-                        self.failed.append((one.name, str(error)))
-                if opened:
-                    self._explain_batch(opened, tell)
+            while left:
+                self._explain_one(left[0], tell)
+                left.pop(0)
         except KeyboardInterrupt:
             self.interrupted = True
         except OSError as error:  # the disk is full: more would be worked for in vain
-            seen = {*(one.name for one, _ in self.finished), *dict(self.failed)}
-            reason = describe_error(error)
-            self.failed += [(one.name, reason) for one in inputs if one.name not in seen]
+            self.failed += [(one.name, describe_error(error)) for one in left]
 
-    def _explain_batch(
-        self, opened: Sequence[tuple[Input, Any]], tell: Callable[..., None]
-    ) -> None:
-        before, subject = len(self.finished) + len(self.failed), self.subject
-        title = opened[0][0].name if len(opened) == 1 else f"{len(opened)} inputs"
+    def _explain_one(self, one: Input, tell: Callable[..., None]) -> None:
+        """Explain an input and write its results, or say why there are none."""
+        before = len(self.finished) + len(self.failed)
 
         def tick(member: str, done: int, total: int) -> None:
-            tell(f"{title}: {member}", before + len(opened) * min(1, done / max(total, 1)))
+            tell(f"{one.name}: {member}", before + min(1, done / max(total, 1)))
 
         try:
-            explanation = subject.explain([content for _, content in opened], tick)
-        except (SEAError, RuntimeError) as error:  # the latter of a full memory, or of the model
-            if len(opened) > 1:  # find the one to blame; the others must not suffer
-                for suspect in opened:
-                    self._explain_batch([suspect], tell)
-            else:
-                self.failed.append((title, str(error)))
-            return
-        self.seconds.update(explanation.provenance.seconds)
-        self.evaluations.update(explanation.provenance.evaluations)
-        for (one, content), e in zip(opened, explanation, strict=True):
+            opened = self.subject.read(one.source)
+            e = self.subject.explain(opened, tick)
+            self.seconds.update(e.provenance.seconds)
+            self.evaluations.update(e.provenance.evaluations)
             tell(f"{one.name}: writing")
-            e = replace(e, checks=(*e.checks, *subject.check(content)))
-            try:
-                self._write_results(e, subject.o.output / one.folder)
-            except (SEAError, OSError) as error:
-                if isinstance(error, OSError) and error.errno in FULL:
-                    raise
-                self.failed.append((one.name, describe_error(error)))
-            else:
-                self.finished.append((one, e))
+            e = replace(e, checks=(*e.checks, *self.subject.check(opened)))
+            self._write_results(e, self.subject.o.output / one.folder)
+        except (SEAError, OSError, RuntimeError) as error:  # of a full memory, or of the model
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            self.failed.append((one.name, describe_error(error)))
+        else:
+            self.finished.append((one, e))
 
     def _write_results(self, e: Explanation, folder: Path) -> None:
         """Write the pictures and the file of one explained input: all of them, or none."""
@@ -336,23 +310,17 @@ class Outcome:
         notes = [check for check in self._collect_checks() if check.level != "ok"]
         if notes:
             say(tabulate_checks(notes))
-        output, folders = self.subject.o.output, [one.folder for one, _ in self.finished]
-        first, *others = self.subject.files
+        output, (first, *others) = self.subject.o.output, self.subject.files
         beside = f", {' and '.join(others)} there" if others else ""
-        say(f"Look at {show(output / folders[0] / first)}{beside}")
-        if len(folders) > 1:
-            say(f"and in the other folders of {show(output)}")
+        say(f"Look at {show(output / self.finished[0][0].folder / first)}{beside}")
         if self.report is not None:
             say(f"Open {show(self.report)} in a browser to look closer")
         elif (output / REPORT).exists():
             say(f"{show(output / REPORT)} is of an earlier run", "yellow")
 
     def _tabulate_inputs(self) -> Table:
-        counts = {e.order.shape[1] for _, e in self.finished}
-        n = f", {counts.pop():,} features" if len(counts) == 1 else ""
         aimed = ["explained"] if self.subject.aim is not None else []
-        title = self.subject.name + n
-        table = make_table(title, "input", "predicted", *aimed, "members agree")
+        table = make_table(self.subject.name, "input", "predicted", *aimed, "members agree")
         table.columns[-1].justify = "right"
         for one, e in self.finished:
             (_, best, p), *others = _guess(e)
@@ -407,10 +375,9 @@ class Outcome:
     def _describe_input(self, one: Input, e: Explanation) -> dict[str, Any]:
         o, folder = self.subject.o, self.subject.o.output / one.folder
         agreement = float(e.mean_agreement()[0])
-        count = N_LISTED if o.n_top is None else e.count(o.n_top)
-        between = (None,) * count if e.gain_intervals is None else e.gain_intervals[0].tolist()
-        listed = zip(e.order[0, :count].tolist(), e.gains[0].tolist(), between, strict=False)
-        wishes = {} if e.asked is None else {"suffices": e.asked.keep, "needed": e.asked.remove}
+        first = e.order[0, : o.top or N_LISTED].tolist()
+        between = [None] * len(first) if e.gain_intervals is None else e.gain_intervals[0].tolist()
+        listed = zip(first, e.gains[0].tolist(), between, strict=False)
         above, below = (float(side[0]) for side in e.sum_gains())
 
         def place(k: int) -> dict[str, Any]:
@@ -434,14 +401,8 @@ class Outcome:
             "output": e.output.kind,
             "feature_shape": list(e.feature_shape),
             "agreement": None if math.isnan(agreement) else agreement,
-            "gains": {
-                "unit": e.unit,
-                "for": above,
-                "against": below,
-                "most_against": [e.name_feature(k) for k in e.rank_against(0, N_LISTED)],
-            },
+            "gains": {"unit": e.unit, "for": above, "against": below},
             "top": [{**place(k), "gain": gain, "interval": ends} for k, gain, ends in listed],
-            **{wish: list(map(place, one[0, :count].tolist())) for wish, one in wishes.items()},
             "trust": {name: float(share[0]) for name, share in e.trust.items()},
         }
 
