@@ -36,9 +36,9 @@ def fingerprint_model(model: Callable[..., Any]) -> dict[str, str]:
     weights, buffers = list(model.named_parameters()), list(model.named_buffers())
     told = {id(tensor): (place, tensor) for place, (_, tensor) in enumerate([*weights, *buffers])}
     return {
-        "weights": _hash(f"{name} {hash_tensor(tensor)}" for name, tensor in weights),
-        "buffers": _hash(f"{name} {hash_tensor(tensor)}" for name, tensor in buffers),
-        "code": _hash(_tell(model, told)),
+        "weights": hash_texts(f"{name} {hash_tensor(tensor)}" for name, tensor in weights),
+        "buffers": hash_texts(f"{name} {hash_tensor(tensor)}" for name, tensor in buffers),
+        "code": hash_texts(_tell(model, told)),
     }
 
 
@@ -52,10 +52,11 @@ def hash_tensor(tensor: Tensor) -> str:
 
 def fingerprint(value: Any) -> str:
     """One hash of any value: arrays, pictures, functions with what they refer to, objects."""
-    return _hash(_tell(value, {}))
+    return hash_texts(_tell(value, {}))
 
 
-def _hash(texts: Iterable[str]) -> str:
+def hash_texts(texts: Iterable[str]) -> str:
+    """One hash of some texts."""
     whole = hashlib.sha256()
     for text in texts:
         whole.update(f"{text}\0".encode("utf-8", "surrogatepass"))

@@ -1,9 +1,7 @@
-"""One input of a data set, and a data set as names of inputs with a way to read each."""
+"""One input of a data set, made of whatever the data set gives: tensors, pairs, dicts, pictures."""
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,62 +35,6 @@ class Item:
 
     x: Tensor
     label: int | None = None
-
-
-@dataclass(frozen=True)
-class Source:
-    """A data set: names of its inputs, and a way to read each.
-
-    ``fetch`` gives what is stored of the input of a number, and its hash as it is now, or "" where
-    that cannot be told; it may raise anything. ``make`` turns what was fetched into an input.
-    ``digests`` are the hashes as the run began, "" where reading all would cost too much.
-    """
-
-    name: str
-    ids: Sequence[str]
-    fetch: Callable[[int], tuple[Any, str]]
-    make: Callable[[Any], Item]
-    digests: Sequence[str]
-    paths: Sequence[str] | None = None  # the file of each input
-    threads: int = 1  # that may read at once
-    feature_names: tuple[str, ...] = ()  # of a table's columns
-
-    def __post_init__(self) -> None:
-        if len(self.ids) == 0:
-            raise InputError(f"{self.name} holds no inputs")
-        (most, times), *_ = Counter(self.ids).most_common(1)
-        if times > 1:
-            raise InputError(f"ids must be unique; {most!r} names more than one input")
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def read(self, index: int) -> Item:
-        """The input of a number, if it is still what it was when the source was opened."""
-        stored, digest = self.fetch(index)
-        if digest and self.digests[index] != digest:
-            raise ItemError("changed", f"{self.ids[index]} was changed after the run began")
-        return self.make(stored)
-
-    def fingerprint(self, numbers: Sequence[int]) -> str:
-        """One hash of the ids and contents of some inputs."""
-        told = [(self.ids[number], self.digests[number]) for number in numbers]
-        return hash_bytes(repr(told).encode())
-
-    def first(self, limit: int | None) -> Source:
-        """The first ``limit`` inputs only."""
-        if limit is not None and limit < 1:
-            raise InputError(f"limit must be at least 1; got {limit}")
-        paths = None if self.paths is None else self.paths[:limit]
-        return replace(self, ids=self.ids[:limit], digests=self.digests[:limit], paths=paths)
-
-
-def find_digest(fetch: Callable[[int], tuple[Any, str]], index: int) -> str:
-    """The hash of an input as the run begins; one that cannot be read gets its own row later."""
-    try:
-        return fetch(index)[1]
-    except Exception as error:  # users' data sets raise nearly anything
-        return type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -149,21 +91,17 @@ class Reader:
         text = str(value.item()).strip().removesuffix(".0")
         if text.casefold() in MISSING:
             return None
-        names = [plain_name(name) for name in self.label_names or ()]
-        own, count = self.own_names or (), len(names) or MOST_CLASSES
-        if text.lstrip("-").isdecimal():
-            number = int(text) if len(text) < 20 else count
-            if 0 <= number < len(own):
-                text = own[number]
-            elif 0 <= number < count:
-                return number
-            else:
-                raise ItemError("class", f"label {text[:20]} is none of 0 to {count - 1}")
-        if plain_name(text) in names:
+        number = int(text) if text.lstrip("-").isdecimal() else None
+        names, own = [plain_name(name) for name in self.label_names or ()], self.own_names or ()
+        if number is not None and 0 <= number < len(own):
+            text, number = own[number], None
+        if number is None and plain_name(text) in names:
             return names.index(plain_name(text))
-        if names:
-            raise ItemError("class", f"the model has no class named {text[:80]!r}")
-        return None
+        if number is not None and 0 <= number < (len(names) or MOST_CLASSES):
+            return number
+        if number is None and not names:
+            return None
+        raise ItemError("class", f"label {text[:80]} is none of the model's classes")
 
     def to_tensor(self, value: Any) -> Tensor:
         """An array or picture as the model's input."""
@@ -192,8 +130,3 @@ def find_column(names: Collection[str], label_column: str | None) -> str | None:
 def plain_name(name: str) -> str:
     """A class's name without case and underscores, to compare names of several origins."""
     return name.casefold().replace("_", " ")
-
-
-def hash_bytes(content: bytes) -> str:
-    """A short hash of a content."""
-    return hashlib.sha256(content).hexdigest()[:16]

@@ -21,7 +21,7 @@ from torch import nn
 from sea_nn.config import SEAConfig
 from sea_nn.datasets import storage
 from sea_nn.datasets.fingerprint import fingerprint
-from sea_nn.datasets.items import Source
+from sea_nn.datasets.sources import Source
 from sea_nn.datasets.storage import BLANK, MANIFEST, DamagedError
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import write_atomically

@@ -23,11 +23,11 @@ from torch import Tensor
 
 from sea_nn.datasets import storage
 from sea_nn.datasets.fingerprint import fingerprint, fingerprint_model
-from sea_nn.datasets.items import Prepare, Reader, Source
+from sea_nn.datasets.items import Prepare, Reader
 from sea_nn.datasets.manifest import Manifest, Precision, begin, describe_sea, find_device, say_lost
 from sea_nn.datasets.progress import Progress
 from sea_nn.datasets.shard import Job, Task, do_shard
-from sea_nn.datasets.sources import open_source
+from sea_nn.datasets.sources import Source, open_source
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.explanation.atomic import check_path
 from sea_nn.features import find_kind

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from sea_nn.datasets.items import MOST_CLASSES, Item, ItemError, Source
+from sea_nn.datasets.items import MOST_CLASSES, Item, ItemError
 from sea_nn.datasets.manifest import Manifest, find_device, say_lost
+from sea_nn.datasets.sources import Source
 from sea_nn.datasets.storage import Array, Result, commit, list_committed, log, read_results
 from sea_nn.errors import MemberError, SEAError
 from sea_nn.explanation.assemble import COUNT, MUCH

@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 import copy
-import glob
+import hashlib
 import io
 import os
 import stat
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import default_collate
 
-from sea_nn.datasets.fingerprint import fingerprint
-from sea_nn.datasets.items import Item, ItemError, Reader, Source, find_digest, hash_bytes
+from sea_nn.datasets.fingerprint import fingerprint, hash_texts
+from sea_nn.datasets.items import Item, ItemError, Reader
 from sea_nn.datasets.storage import MANIFEST, OWN, THREADS
 from sea_nn.datasets.tables import TABLES, TENSORS, RowFile, to_text
 from sea_nn.errors import InputError, KindError
@@ -40,6 +41,53 @@ MOST_HASHED = 20 << 30
 """Up to so many bytes of files are hashed; of more, only sizes and times are compared."""
 MOST_READ = 2 << 30  # bytes of one file
 READER = Reader()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: names of its inputs, and a way to read each.
+
+    ``fetch`` gives what is stored of the input of a number, and its hash as it is now, or "" where
+    that cannot be told; it may raise anything. ``make`` turns what was fetched into an input.
+    ``digests`` are the hashes as the run began, "" where reading all would cost too much.
+    """
+
+    name: str
+    ids: Sequence[str]
+    fetch: Callable[[int], tuple[Any, str]]
+    make: Callable[[Any], Item]
+    digests: Sequence[str]
+    paths: Sequence[str] | None = None  # the file of each input
+    threads: int = 1  # that may read at once
+    feature_names: tuple[str, ...] = ()  # of a table's columns
+
+    def __post_init__(self) -> None:
+        if len(self.ids) == 0:
+            raise InputError(f"{self.name} holds no inputs")
+        (most, times), *_ = Counter(self.ids).most_common(1)
+        if times > 1:
+            raise InputError(f"ids must be unique; {most!r} names more than one input")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def read(self, index: int) -> Item:
+        """The input of a number, if it is still what it was when the source was opened."""
+        stored, digest = self.fetch(index)
+        if digest and self.digests[index] != digest:
+            raise ItemError("changed", f"{self.ids[index]} was changed after the run began")
+        return self.make(stored)
+
+    def fingerprint(self, numbers: Sequence[int]) -> str:
+        """One hash of the ids and contents of some inputs."""
+        return hash_texts(f"{self.ids[number]}\0{self.digests[number]}" for number in numbers)
+
+    def first(self, limit: int | None) -> Source:
+        """The first ``limit`` inputs only."""
+        if limit is not None and limit < 1:
+            raise InputError(f"limit must be at least 1; got {limit}")
+        paths = None if self.paths is None else self.paths[:limit]
+        return replace(self, ids=self.ids[:limit], digests=self.digests[:limit], paths=paths)
 
 
 def open_source(source: Any, reader: Reader = READER, out: Path | None = None) -> Source:
@@ -61,10 +109,10 @@ def open_source(source: Any, reader: Reader = READER, out: Path | None = None) -
             f"{type(data).__name__} cannot be read by number, so a run could not be resumed: "
             "give a map-style data set (with len() and [i]), or save it as .safetensors files"
         )
-    if isinstance(data, Tensor | np.ndarray):
-        data = torch.as_tensor(data)
-        if data.ndim < 2:
-            raise InputError(f"a tensor of inputs is [N, ...]; got {list(data.shape)}")
+    if isinstance(data, np.ndarray):
+        data = torch.from_numpy(data)
+    if isinstance(data, Tensor) and data.ndim < 2:
+        raise InputError(f"a tensor of inputs is [N, ...]; got {list(data.shape)}")
     if isinstance(data, list | tuple) and data and all(isinstance(p, str | Path) for p in data):
         return _open_pictures([Path(p) for p in data], f"{len(data)} files", reader)
     return _open_items(data, reader, range(len(data)) if loader is None else _take(loader))
@@ -108,11 +156,9 @@ def _list_files(text: str, out: Path | None) -> list[Path]:
             found = sorted(path.rglob("*"))
         elif path.exists():
             found = [path]
-        else:
-            magic = (i for i, part in enumerate(path.parts) if glob.has_magic(part))
-            start = next(magic, len(path.parts) - 1)
-            # A Path's own glob does not follow links for **, but the glob module does, for ever.
-            found = sorted(Path(*path.parts[:start]).glob(os.path.join(*path.parts[start:])))
+        else:  # the module glob would follow links for **, for ever
+            start = Path(path.anchor)
+            found = sorted(start.glob(str(path.relative_to(start))))
         found = [p for p in found if p.is_file() and (p == path or not p.name.startswith("."))]
     except OSError as error:
         raise InputError(f"{text[:200]} cannot be read ({error.strerror})") from error
@@ -143,7 +189,7 @@ def _open_pictures(
 
     def fetch(index: int) -> tuple[Any, str]:
         content, stamp = _read_file(paths[index])
-        digest = hash_bytes(content) if by_content else stamp
+        digest = hashlib.sha256(content).hexdigest()[:16] if by_content else stamp
         return (index, content, digest), digest
 
     def make(stored: Any) -> Item:
@@ -162,10 +208,18 @@ def _open_pictures(
         return Item(x, reader.find_label(label) if named else None)
 
     with ThreadPoolExecutor(THREADS) as team:
-        digests = list(team.map(partial(find_digest, fetch), range(len(paths))))
+        digests = list(team.map(partial(_find_digest, fetch), range(len(paths))))
     if ids is None:
         ids = [to_text(p if base is None else p.relative_to(base)) for p in paths]
     return Source(name, ids, fetch, make, digests, [to_text(p) for p in paths], THREADS)
+
+
+def _find_digest(fetch: Callable[[int], tuple[Any, str]], index: int) -> str:
+    """The hash of an input as the run begins; one that cannot be read gets its own row later."""
+    try:
+        return fetch(index)[1]
+    except Exception as error:  # users' data sets raise nearly anything
+        return type(error).__name__
 
 
 def _read_file(path: Path) -> tuple[bytes, str]:
@@ -250,7 +304,7 @@ def _open_items(data: Any, reader: Reader, numbers: Sequence[int]) -> Source:
         return entry, fingerprint((entry, reader.own_names)) if index in compared else ""
 
     ids = list(map(str, numbers))
-    digests = [find_digest(fetch, i) if i in compared else version for i in range(len(ids))]
+    digests = [_find_digest(fetch, i) if i in compared else version for i in range(len(ids))]
     return Source(name, ids, fetch, reader, digests)
 
 
