@@ -170,12 +170,12 @@ def change_sources(points: int, chance: random.Random, folder: Path) -> Attempts
 
 
 def remove_results(points: int, chance: random.Random, folder: Path) -> Attempts:
-    """Folder, manifest, rows, maps or inputs removed while the run is on, which then goes on."""
+    """Folder, manifest, rows or maps removed while the run is on, which then goes on."""
     source = write_source("npz", folder, 0)
     explain(source, folder / "undisturbed")
     for point in range(points):
         out = folder / f"removed-{point}"
-        what = ("", "manifest.json", "rows", "tensors", "inputs.parquet")[point % 5]
+        what = ("", "manifest.json", "rows", "tensors")[point % 4]
 
         def remove(path: Path = out / what) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -156,9 +156,8 @@ def test_a_row_that_names_another_file_is_refused(results, monkeypatch, tmp_path
     for path in (str(tmp_path), None, "/dev/zero", "/etc/passwd"):
         change_row(gallery, id_, monkeypatch, path=path)
         assert gallery.read(id_) is None
-    # A list of inputs that was changed with it does not help: the content has another hash.
-    inputs = {"id": [id_], "path": ["/etc/passwd"], "digest": ["0" * 16]}
-    monkeypatch.setattr("sea_nn.app.gallery.read_inputs", lambda _: inputs)
+    # A hash that was changed with it does not help: the content has another one.
+    change_row(gallery, id_, monkeypatch, path="/etc/passwd", digest="0" * 16)
     assert gallery.read(id_) is None
 
 

@@ -101,5 +101,5 @@ def test_what_is_no_run_or_of_another_version_is_refused(out, tmp_path):
         read_dataset(tmp_path)
     facts = json.loads((out / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps({**facts, "version": 1}))
-    with pytest.raises(InputError, match=r"sea_nn.dataset 1, and .* reads sea_nn.dataset 4"):
+    with pytest.raises(InputError, match=r"sea_nn.dataset 1, and .* reads sea_nn.dataset 5"):
         read_dataset(tmp_path)

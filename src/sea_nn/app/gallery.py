@@ -9,7 +9,6 @@ from typing import Any
 
 from sea_nn.app.uploads import MOST_BYTES
 from sea_nn.datasets.read import ExplainedDataset, ExplainedInput, read_dataset
-from sea_nn.datasets.storage import read_inputs
 from sea_nn.datasets.summary import describe_example
 from sea_nn.show.panels import name_method
 from sea_nn.show.viewer.describe import describe_one
@@ -87,18 +86,14 @@ class Gallery:
     def read(self, id_: str) -> tuple[str, bytes] | None:
         """The input's own file, if it is still the one that the run explained.
 
-        No row can name another file: the path must be that of the run's list of inputs, and what
-        lies there must have the hash that the list has.
+        No row can name another file: what lies there must have the hash that the row has.
         """
-        path, known = self.data[id_].row["path"], read_inputs(self.out)
-        places = [k for k, one in enumerate(known["id"]) if one == id_]
-        if path is None or not places or known["path"][places[0]] != path:
-            return None
-        file = Path(path)
+        row = self.data[id_].row
+        file = Path(row["path"] or "")
         if not file.is_file() or file.stat().st_size > MOST_BYTES:
             return None
         content = file.read_bytes()
-        if hashlib.sha256(content).hexdigest()[:16] not in str(known["digest"][places[0]]):
+        if hashlib.sha256(content).hexdigest()[:16] not in row["digest"]:
             return None
         return id_, content
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from sea_nn.explanation.fields import VERSIONS
 from sea_nn.features import Kind, find_kind
 from sea_nn.sea import SEA
 
-FORMAT, VERSION = "sea_nn.dataset", 4
+FORMAT, VERSION = "sea_nn.dataset", 5
 SOME = 3  # things given as examples in a message
 Precision = Literal["float16", "uint8", "float32"]
 
@@ -64,6 +64,7 @@ class Manifest:
     label_column: str | None  # of the true class; None for a usual name
     shape: Sequence[int]  # of an input
     count: int  # of inputs
+    inputs: str  # one hash of the ids and contents of all
     source: str  # what the inputs are called
     threads: int  # of each worker
     model_name: str = ""
@@ -96,11 +97,6 @@ class Manifest:
     def numbers(self, shard: int) -> range:
         """The inputs of a shard."""
         return range(shard * self.shard_size, min((shard + 1) * self.shard_size, self.count))
-
-    def bind(self, shard: int, source: Source) -> dict[str, Any]:
-        """What a shard's rows say of where they belong: the run, and its inputs."""
-        inputs = source.fingerprint(self.numbers(shard))
-        return {"shard": shard, "run": self.key, "inputs": inputs}
 
     def write(self, out: Path) -> None:
         """Write it to its place in a run's folder."""
@@ -144,7 +140,7 @@ class Manifest:
         raise say_lost(out, found)
 
 
-FREE = ("source", "threads", "model_name", "feature_names", "versions", "created")
+FREE = ("inputs", "source", "threads", "model_name", "feature_names", "versions", "created")
 
 
 def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -157,43 +153,49 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, None if value in ((), []) else value
 
 
-def begin(folder: Path, new: Manifest, source: Source, retry_errors: bool) -> Manifest:
-    """Begin a run, or make sure that the one in the folder is the same and return its manifest.
+def begin(
+    folder: Path, new: Manifest, source: Source, retry_errors: bool
+) -> tuple[Manifest, dict[int, list[int]]]:
+    """Begin a run, or go on with the same one; its manifest, and by whole shard who failed.
 
     Raises:
         InputError: settings, model or inputs differ, and how.
     """
-    paths: Sequence[Any] = source.paths or [None] * len(source)
-    inputs = {"id": [*source.ids], "path": [*paths], "digest": [*source.digests]}
-    old, before = new, dict[str, list[Any]]()
+    old, told, changed = None, list[str](), list[str]()
+
+    def look(rows: Any, facts: Mapping[str, Any]) -> list[int]:
+        """The inputs of a shard that failed; where these are tried again, contents may differ."""
+        if facts["run"] != new.key:
+            told[:] = ["its rows are of another run"]
+            return []
+        failed = []
+        for row in rows.to_pylist():
+            number, is_failed = row["index"], row["error"] is not None
+            failed += [number] * is_failed
+            same = (row["id"], row["digest"]) == (source.ids[number], source.digests[number])
+            if not same and not (is_failed and retry_errors):
+                changed.append(row["id"])
+        return failed
+
     with suppress(DamagedError):  # its rows say themselves what run they are of
         if (folder / MANIFEST).exists():
             old = Manifest.read(folder)
-    with suppress(DamagedError):
-        before = storage.read_inputs(folder)
-    if old is new:
-        for shard in storage.list_committed(folder):
-            with suppress(DamagedError):
-                facts = storage.read_rows(folder, shard, ["index"])[1]
-                if not new.bind(shard, source).items() <= facts.items():
-                    raise InputError(
-                        f"{folder} holds rows of another run, or of other inputs, and no "
-                        f"{MANIFEST} that can be read; choose another folder"
-                    )
-        new.write(folder)
-    else:
-        different = compare(old, new)
-        if before:
-            different += _compare_inputs(folder, before, source, retry_errors)
-        if different:
-            raise InputError(
-                f"{folder} holds a run of something else, and results must not be mixed. "
-                + "; ".join(different)
-                + ". Choose another folder, or repeat what it was before"
-            )
-    if before != inputs:
-        storage.write_inputs(folder, inputs)
-    return old
+            told = compare(old, new)
+    done = {} if told else storage.find_whole(folder, look)
+    if changed:
+        more = " …" if len(changed) > SOME else ""
+        told.append(f"source: {len(changed)} changed ({', '.join(sorted(changed)[:SOME])}{more})")
+    elif old is not None and old.inputs != new.inputs and not retry_errors:
+        told.append("source: inputs that are not explained yet are others")
+    if told:
+        raise InputError(
+            f"{folder} holds a run of something else, and results must not be mixed. "
+            f"{'; '.join(told)}; choose another folder, or repeat what it was before"
+        )
+    if old is None or old.inputs != new.inputs:
+        old = new if old is None else replace(old, inputs=new.inputs)
+        old.write(folder)
+    return old, done
 
 
 def compare(old: Manifest, new: Manifest) -> list[str]:
@@ -207,32 +209,6 @@ def compare(old: Manifest, new: Manifest) -> list[str]:
     if {"model code", "model preprocess"}.intersection(names) and pythons[0] != pythons[1]:
         told.append(f"Python was {pythons[0]} and is {pythons[1]}, which compiles code otherwise")
     return told
-
-
-def _compare_inputs(
-    folder: Path, before: Mapping[str, Sequence[Any]], source: Source, retry_errors: bool
-) -> list[str]:
-    """How the source differs from the one that the run began with.
-
-    Of inputs that failed, and are tried again, the content may.
-    """
-    old = dict(zip(before["id"], before["digest"], strict=True))
-    now = dict(zip(source.ids, source.digests, strict=True))
-    shards = storage.list_committed(folder) if retry_errors else []
-    failed = {id_ for shard in shards for id_ in storage.find_failed(folder, shard).values()}
-    parts = {
-        "new": [i for i in now if i not in old],
-        "missing": [i for i in old if i not in now],
-        "changed": [i for i in now if old.get(i, now[i]) != now[i] and i not in failed],
-    }
-    told = [
-        f"{len(names)} {what} ({', '.join(names[:SOME])}{' …' if len(names) > SOME else ''})"
-        for what, names in parts.items()
-        if names
-    ]
-    if not told and list(source.ids) != before["id"]:
-        told = ["another order"]
-    return [f"source: {', '.join(told)}"] if told else []
 
 
 def describe_sea(sea: SEA) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from torch.utils.data import Dataset
 from sea_nn.datasets import storage
 from sea_nn.datasets.manifest import Manifest
 from sea_nn.datasets.shard import widen
-from sea_nn.datasets.storage import AGAIN, COLUMNS, INPUTS, MANIFEST, Array, DamagedError
+from sea_nn.datasets.storage import AGAIN, COLUMNS, MANIFEST, Array, DamagedError
 from sea_nn.datasets.summary import Summary, summarize
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import check_path
@@ -166,19 +166,18 @@ class ExplainedDataset:
     @property
     def ids(self) -> list[str]:
         """The ids of the inputs that have a row."""
-        every = list(self._numbers)
-        return [every[n] for shard in self.shards for n in self.manifest.numbers(shard)]
+        return list(self._numbers)
 
     def __contains__(self, id_: object) -> bool:
-        number = self._numbers.get(id_)
-        return number is not None and number // self.manifest.shard_size in self.shards
+        return id_ in self._numbers
 
     def __getitem__(self, id_: str) -> ExplainedInput:
         """One input by its id."""
         if id_ not in self._numbers:
-            raise InputError(f"there is no input {id_!r} in {self.out}")
-        if id_ not in self:
-            raise InputError(f"{id_!r} is not explained yet: the run has not come to it")
+            raise InputError(
+                f"there is no input {id_!r} in {self.out}, or it is not explained yet: "
+                f"{len(self)} of {self.manifest.count} are"
+            )
         shard, place = divmod(self._numbers[id_], self.manifest.shard_size)
         return self._wrap(shard, self._shard(shard)[0].slice(place, 1).to_pylist()[0])
 
@@ -255,14 +254,13 @@ class ExplainedDataset:
         """
         events = storage.read_log(self.out)
         damaged = {event["file"] for event in events if event["event"] == "damaged"}
-        for name, read in ((MANIFEST, Manifest.read), (INPUTS, storage.read_inputs)):
-            try:
-                read(self.out)
-            except InputError:
-                damaged.add(name)
-        facts = {"run": self.manifest.key}
-        whole = storage.find_whole(self.out, self.shards, lambda shard: facts)
-        return [*sorted({*self.shards} - {*whole}), *sorted(damaged)]
+        try:
+            Manifest.read(self.out)
+        except InputError:
+            damaged.add(MANIFEST)
+        whole = storage.find_whole(self.out, lambda rows, facts: facts["run"])
+        shards = (k for k in self.shards if whole.get(k) != self.manifest.key)
+        return [*shards, *sorted(damaged)]
 
     def summary(self, **options: Any) -> Summary:
         """What the explanations say by class; see ``sea_nn.datasets.summary.summarize``."""
@@ -270,7 +268,9 @@ class ExplainedDataset:
 
     @cached_property
     def _numbers(self) -> dict[Any, int]:
-        return {id_: number for number, id_ in enumerate(storage.read_inputs(self.out)["id"])}
+        parts = ((k, storage.read_rows(self.out, k, ["id"])[0]) for k in self.shards)
+        ids = ((self.manifest.numbers(k), rows["id"].to_pylist()) for k, rows in parts)
+        return {id_: n for numbers, some in ids for n, id_ in zip(numbers, some, strict=True)}
 
     @cached_property
     def _shard(self) -> Any:

@@ -169,14 +169,18 @@ def explain_dataset(
         label_column=label_column,
         shape=shape,
         count=len(given),
+        inputs=given.fingerprint,
         source=given.name,
         threads=max(1, torch.get_num_threads() // workers),
         model_name=model_name or type(model).__name__,
         feature_names=given.feature_names,
     )
     with storage.lock(folder):
-        manifest = begin(folder, manifest, given, retry_errors)
-        return _run(Job(manifest, given, sea, folder), workers, address, retry_errors, quiet)
+        manifest, done = begin(folder, manifest, given, retry_errors)
+        failed = done if retry_errors else {}
+        tasks = [Task(k, manifest.numbers(k)) for k in range(manifest.n_shards) if k not in done]
+        tasks += [Task(shard, numbers) for shard, numbers in failed.items() if numbers]
+        return _run(Job(manifest, given, sea, folder), tasks, workers, address, quiet)
 
 
 def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...], SEA]:
@@ -224,23 +228,15 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
     return shape, sea
 
 
-def _run(job: Job, workers: int, address: str | None, retry_errors: bool, quiet: bool) -> Outcome:
+def _run(
+    job: Job, tasks: Sequence[Task], workers: int, address: str | None, quiet: bool
+) -> Outcome:
     manifest, out, started = job.manifest, job.out, monotonic()
-    shards = [s for s in storage.list_committed(out) if s < manifest.n_shards]
-    # Of inputs that are tried again the content may be another one.
-    key = {"run": manifest.key} if retry_errors else None
-    there = storage.find_whole(out, shards, lambda shard: key or manifest.bind(shard, job.source))
-    missing = sorted({*range(manifest.n_shards)}.difference(there))
-    tasks = [Task(shard, manifest.numbers(shard)) for shard in missing]
-    failed = [Task(s, tuple(storage.find_failed(out, s))) for s in there if retry_errors]
-    tasks += [task for task in failed if task.numbers]
-    before = sum(len(manifest.numbers(shard)) for shard in there)
-    redone = sum(len(task.numbers) for task in failed)
+    before = manifest.count - sum(len(task.numbers) for task in tasks)
     given_up: list[int] = []
-    with Progress(manifest.count, before - redone, quiet) as progress:
+    with Progress(manifest.count, before, quiet) as progress:
         if before and tasks:
-            again = f"; {redone} that failed are tried again" if redone else ""
-            progress.say(f"{before} of {manifest.count} inputs were done before{again}")
+            progress.say(f"{before} of {manifest.count} inputs were done before")
         try:
             if tasks and (workers > 1 or address is not None):
                 from sea_nn.datasets.cluster import run_on_ray

@@ -87,9 +87,8 @@ def do_shard(
         old = read_results(job.out, task.shard)
         results += [result for result in old if result[0]["index"] not in loaded]
     manifest.check_there(job.out)
-    facts = manifest.bind(task.shard, job.source)
     try:
-        done["bytes"] = commit(job.out, task.shard, results, facts)
+        done["bytes"] = commit(job.out, task.shard, results, manifest.key)
     except FileNotFoundError as error:  # what was being written is gone
         raise say_lost(job.out, str(error)) from error
     seconds = time.perf_counter() - started
@@ -138,6 +137,7 @@ def _start_row(
         "index": number,
         "id": job.source.ids[number],
         "path": None if job.source.paths is None else job.source.paths[number],
+        "digest": job.source.digests[number],
         "label": label,
         "evaluations": 0,
         "error_kind": None if error is None else error.kind,

@@ -78,9 +78,11 @@ class Source:
             raise ItemError("changed", f"{self.ids[index]} was changed after the run began")
         return self.make(stored)
 
-    def fingerprint(self, numbers: Sequence[int]) -> str:
-        """One hash of the ids and contents of some inputs."""
-        return hash_texts(f"{self.ids[number]}\0{self.digests[number]}" for number in numbers)
+    @property
+    def fingerprint(self) -> str:
+        """One hash of the ids and contents of all inputs."""
+        pairs = zip(self.ids, self.digests, strict=True)
+        return hash_texts([text for pair in pairs for text in pair])
 
     def first(self, limit: int | None) -> Source:
         """The first ``limit`` inputs only."""

@@ -1,7 +1,6 @@
 """Where a run keeps its results, and how a shard appears there: whole, or not at all.
 
     OUT/manifest.json                 what the run is
-    OUT/inputs.parquet                the ids, paths and content hashes of all inputs
     OUT/tensors/0000/0000012.5e1f….safetensors   maps of shard 12, named by their content
     OUT/rows/0000/0000012.parquet     its rows; this file commits the shard, so it comes last
     OUT/log/*.jsonl                   who did what, when, and in how many seconds
@@ -34,8 +33,8 @@ from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import remove_stale, write_atomically
 from sea_nn.extras import import_extra
 
-MANIFEST, INPUTS = "manifest.json", "inputs.parquet"
-OWN = frozenset((MANIFEST, INPUTS, "rows", "tensors", "log", "summary", ".lock"))
+MANIFEST = "manifest.json"
+OWN = frozenset((MANIFEST, "rows", "tensors", "log", "summary", ".lock"))
 """Names of what a run and its summary write in their folder."""
 MARK, DIGITS = "sea_nn sha256 ", 64
 BLANK = MARK + "0" * DIGITS
@@ -48,11 +47,12 @@ Tensors = Mapping[str, Array]
 Result = tuple[dict[str, Any], Tensors | None]
 """What is known of an input: its columns, and its tensors if it could be explained."""
 COLUMNS = {
-    "index": "int64", "id": "string", "path": "string", "label": "int32", "target": "int32",
-    "target_name": "string", "score": "float32", "unit": "string", "predicted": "int32",
-    "correct": "bool_", "agreement": "float32", "predict_error": "float32", "methods": "[string",
-    "checks": "[string", "keep": "[float32", "remove": "[float32", "evaluations": "int32",
-    "error": "string", "error_kind": "string", "place": "int32", "checksum": "int64",
+    "index": "int64", "id": "string", "path": "string", "digest": "string", "label": "int32",
+    "target": "int32", "target_name": "string", "score": "float32", "unit": "string",
+    "predicted": "int32", "correct": "bool_", "agreement": "float32", "predict_error": "float32",
+    "methods": "[string", "checks": "[string", "keep": "[float32", "remove": "[float32",
+    "evaluations": "int32", "error": "string", "error_kind": "string", "place": "int32",
+    "checksum": "int64",
 }  # fmt: skip
 """The columns of a row and their types in Arrow; "[" begins a list. ``place`` is where an input's
 tensors lie in the tensor file, and ``checksum`` is theirs; inputs that failed have neither."""
@@ -145,10 +145,10 @@ def tensors_path(out: Path, shard: int, facts: Mapping[str, Any]) -> Path:
     return out / "tensors" / f"{shard // 1000:04d}" / name
 
 
-def commit(out: Path, shard: int, results: Sequence[Result], facts: Mapping[str, Any]) -> int:
-    """Write a shard: tensors first, then the rows, whose rename makes it count; return bytes.
+def commit(out: Path, shard: int, results: Sequence[Result], run: str) -> int:
+    """Write a shard of a run: tensors first, then rows, whose rename makes it count; return bytes.
 
-    ``facts`` say which run and which inputs it is of.
+    The rows say which run they are of, and which tensors they belong to.
     """
     results = sorted(results, key=lambda result: int(result[0]["index"]))
     kept = [(row, tensors) for row, tensors in results if tensors is not None]
@@ -158,7 +158,7 @@ def commit(out: Path, shard: int, results: Sequence[Result], facts: Mapping[str,
         own = {name: values[place] for name, values in stacked.items()}
         row |= {"place": place, "checksum": sum_tensors(own)}
     content = serialize(stacked)
-    facts = {**facts, "tensors": hashlib.sha256(content).hexdigest()}
+    facts = {"shard": shard, "run": run, "tensors": hashlib.sha256(content).hexdigest()}
     maps, target = tensors_path(out, shard, facts), rows_path(out, shard)
     with write_atomically(maps) as file:
         file.write(content)
@@ -193,15 +193,6 @@ def read_rows(
     return _read_parquet(rows_path(out, shard), columns)
 
 
-def find_failed(out: Path, shard: int) -> dict[int, str]:
-    """The inputs of a shard that have an error: numbers and ids; none if it is damaged."""
-    try:
-        rows = read_rows(out, shard, ["id", "index", "error"])[0].to_pylist()
-    except DamagedError:  # it is done anew
-        return {}
-    return {row["index"]: row["id"] for row in rows if row["error"] is not None}
-
-
 def read_tensors(out: Path, shard: int, facts: Mapping[str, Any]) -> Tensors:
     """The tensors of a committed shard, checked."""
     found: Tensors = load_tensors(read_checked(tensors_path(out, shard, facts), facts["tensors"]))
@@ -217,21 +208,24 @@ def read_results(out: Path, shard: int) -> Iterator[Result]:
         yield row, None if place is None else {name: all_[place] for name, all_ in tensors.items()}
 
 
-def find_whole(
-    out: Path, shards: Sequence[int], find_facts: Callable[[int], Mapping[str, Any]]
-) -> list[int]:
-    """The shards of which every byte is what was written, with the facts that they should have."""
+def find_whole(out: Path, look: Callable[[Any, Mapping[str, Any]], Any]) -> dict[int, Any]:
+    """What ``look`` says of the rows and facts of each shard whose every byte is what was written.
 
-    def is_whole(shard: int) -> bool:
+    Rows are an Arrow table of number, id, hash and error.
+    """
+
+    def look_at(shard: int) -> Any:
         try:
-            _, own = read_rows(out, shard, ["index"])
-            read_tensors(out, shard, own)
+            rows, facts = read_rows(out, shard, ["index", "id", "digest", "error"])
+            read_tensors(out, shard, facts)
+            return look(rows, facts) if facts["shard"] == shard else None
         except (DamagedError, KeyError):
-            return False
-        return find_facts(shard).items() <= own.items()
+            return None
 
     with ThreadPoolExecutor(THREADS) as team:
-        return [s for s, whole in zip(shards, team.map(is_whole, shards), strict=True) if whole]
+        shards = list_committed(out)
+        found = zip(shards, team.map(look_at, shards), strict=True)
+        return {shard: said for shard, said in found if said is not None}
 
 
 def sum_tensors(tensors: Tensors) -> int:
@@ -242,19 +236,6 @@ def sum_tensors(tensors: Tensors) -> int:
         found = zlib.crc32(f"{name} {values.dtype} {values.shape}".encode(), found)
         found = zlib.crc32(values.tobytes(), found)
     return found
-
-
-def write_inputs(out: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write the id, path and digest of every input."""
-    pa = import_arrow()
-    table = pa.table({name: pa.array(values, "string") for name, values in columns.items()})
-    _write_parquet(out / INPUTS, table, {})
-
-
-def read_inputs(out: Path) -> dict[str, list[Any]]:
-    """The columns that ``write_inputs`` wrote."""
-    columns: dict[str, list[Any]] = _read_parquet(out / INPUTS)[0].to_pydict()
-    return columns
 
 
 def log(out: Path, event: str, **facts: Any) -> None:
