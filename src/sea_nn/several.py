@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import Features, check_input
-from sea_nn.model.adapters import PackedModel
+from sea_nn.model.adapters import Adapted
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,16 @@ class Several:
         rows = torch.cat([x.detach().flatten(1) for x in values], 1)
         return cls(rows, Features.join(parts, names), keywords)
 
-    def wrap(self, model: Callable[..., Any]) -> PackedModel:
+    def wrap(self, model: Callable[..., Any]) -> Adapted:
         """The model as one of rows."""
-        names = self.features.names if self.keywords else None
-        return PackedModel(model, self.features.split, names)
+        names, split = self.features.names or (), self.features.split
+
+        def call(model: Callable[..., Any], rows: Tensor, *args: Any) -> Any:
+            if self.keywords:
+                return model(*args, **dict(zip(names, split(rows), strict=True)))
+            return model(*split(rows), *args)
+
+        return Adapted(model, call)
 
     def pack_values(self, what: str, given: Any) -> Any:
         """Baselines or a background, one for each input, side by side; None and numbers as is."""

@@ -18,21 +18,19 @@ from tests.helpers.networks import count, images
 def test_memory_is_measured_and_divided():
     model = nn.Sequential(nn.Linear(100, 1000), nn.Tanh(), nn.Linear(1000, 2))
     with open_model(model, torch.zeros(1, 100)) as probe:
-        need = probe.footprint
-    assert need == memory.Footprint(saved=4000 + 4 * 400, largest=4000, elements=1000)
+        assert (probe.saved, probe.largest) == (4000 + 4 * 400, 4000)
 
-    def size(total, saved, elements=1, limit=None, largest=0, gradient=True):
-        need = memory.Footprint(saved, largest, elements)
-        return replace(probe, footprint=need, limit=limit).chunk(total, gradient)
+    def size(total, saved, limit=None, largest=0, gradient=True):
+        return replace(probe, saved=saved, largest=largest, limit=limit).chunk(total, gradient)
 
     assert size(51, memory.CPU_BUDGET // 50) <= 26
     assert size(10, 1) == 10
     assert size(10, 1, limit=4) == 4
     assert size(9, 1, limit=4) == 3
     assert size(5, 10**15) == 1
-    assert size(100, 1, 2**30) == 1
+    assert size(100, 1, largest=2**30) == 1
     # a layer's output fills a core's cache
-    assert size(100, 1, 1, None, memory.CPU_CACHE, False) <= torch.get_num_threads()
+    assert size(100, 1, None, memory.CPU_CACHE, False) <= torch.get_num_threads()
     assert 0 < memory.free_budget(torch.device("cpu")) <= memory.CPU_BUDGET
 
 
@@ -40,8 +38,8 @@ def test_a_pass_stays_within_the_budget(monkeypatch):
     plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(400, 3))
     (counting, sizes), x = count(plain.requires_grad_(False)), images(2)
     with open_model(counting, x, 0) as probe:
-        need = probe.footprint
-    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * (need.saved + 4 * need.largest))
+        each = probe.saved + 4 * probe.largest
+    monkeypatch.setattr(memory, "CPU_BUDGET", 7 * each)
     compute_maps(counting, x, 0, "integrated_gradients")
     assert max(sizes) == 7
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sea_nn.members.run import compute_maps
-from sea_nn.model import noise as draws
 from sea_nn.model.noise import (
     PURPOSES,
     draw_normal,
@@ -36,14 +35,6 @@ def test_a_key_depends_on_the_content_and_the_seed_alone(dtype):
     assert torch.equal(find_keys(x[order], 3), keys[order])
     assert torch.equal(find_keys(x.contiguous(memory_format=torch.channels_last), 3), keys)
     assert not set(find_keys(x, 4).tolist()) & set(keys.tolist())
-
-
-def test_a_key_does_not_depend_on_how_much_is_read_at_once(monkeypatch):
-    x = images()
-    keys, drawn = find_keys(x), draw_normal(find_keys(x), 2, (5, 7))
-    monkeypatch.setattr(draws, "BLOCK", {"cpu": 1})
-    assert torch.equal(find_keys(x), keys)
-    assert torch.equal(draw_normal(keys, 2, (5, 7)), drawn)
 
 
 def test_the_smallest_change_of_an_input_changes_its_key():

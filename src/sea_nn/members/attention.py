@@ -93,11 +93,10 @@ class _Attentive(TorchFunctionMode):
         if func is functional.multi_head_attention_forward:
             # PyTorch hides the softmax inside, but returns a view of what it gave, if asked to.
             asked = {"need_weights": True, "average_attn_weights": False}
-            out, weights = func(*args, **{**kwargs, **asked})
-            self.see(weights if weights._base is None else weights._base)
-            mean = kwargs.get("average_attn_weights", True)
-            weights = weights.mean(-3) if mean else weights
-            return out, weights if kwargs.get("need_weights", True) else None
+            out, heads = func(*args, **{**kwargs, **asked})
+            self.see(heads if heads._base is None else heads._base)
+            shown = heads.mean(-3) if kwargs.get("average_attn_weights", True) else heads
+            return out, shown if kwargs.get("need_weights", True) else None
         result = func(*args, **kwargs)
         if func in SOFTMAXES and _is_attention(result):
             self.see(result)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sea_nn.errors import MemberError
 from sea_nn.members.registry import Entry
-from sea_nn.model.adapters import Reading
+from sea_nn.model.adapters import Adapted
 from sea_nn.model.opening import copy_twin, find_inplace
 from sea_nn.model.outputs import TensorModel, take
 from sea_nn.model.probe import Probe, is_same
@@ -64,5 +64,8 @@ def give_model(entry: Entry, probe: Probe) -> tuple[TensorModel, Tensor]:
             f"{entry.label} can explain one pair of classes for all inputs, and here each has its "
             f"own{ADVICE}"
         )
-    difference = Reading(given, lambda said: take(said, target[:1].expand(len(said), 2)))
-    return TensorModel(difference), torch.zeros_like(target[:, 0])
+
+    def subtract(model: TensorModel, x: Tensor) -> Tensor:
+        return take(model(x), target[:1].expand(len(x), 2))
+
+    return TensorModel(Adapted(given, subtract)), torch.zeros_like(target[:, 0])

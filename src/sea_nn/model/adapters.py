@@ -1,6 +1,6 @@
 """Models made of something else: of a function of arrays, of several inputs, of one number."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,48 +29,31 @@ class NumpyModel:
         return torch.as_tensor(self.predict(x.detach().cpu().numpy())).to(x)
 
 
-class PackedModel(nn.Module):
-    """Call a model with several inputs from rows of their values side by side, [N, V].
+class Adapted(nn.Module):
+    """Another model, called in a way of its own.
 
     Args:
         model: a module or any callable.
-        split: from rows to the inputs.
-        names: of keyword arguments; None to pass the inputs by position, before further arguments.
+        call: `(model, x, *args) -> output`; it must not hold the model, which may be copied.
     """
 
-    def __init__(
-        self,
-        model: Callable[..., Any],
-        split: Callable[[Tensor], Sequence[Tensor]],
-        names: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, model: Callable[..., Any], call: Callable[..., Any]) -> None:
         super().__init__()
-        self.model, self.split, self.names = model, split, names
+        self.model, self.call = model, call
 
-    def forward(self, rows: Tensor, *args: Any) -> Any:
-        """The model's answer about rows [N, V]."""
-        inputs = self.split(rows)
-        if self.names is None:
-            return self.model(*inputs, *args)
-        return self.model(*args, **dict(zip(self.names, inputs, strict=True)))
-
-
-class Reading(nn.Module):
-    """A module whose output is one number an input, [N], read off another model's output."""
-
-    def __init__(self, model: Callable[..., Any], read: Callable[[Any], Tensor]) -> None:
-        super().__init__()
-        self.model, self.read = model, read
-
-    def forward(self, x: Tensor, *args: Any) -> Tensor:
-        """Return [N]; `args` go to the model unchanged."""
-        return check_value(self.read(self.model(x, *args)), len(x))
+    def forward(self, x: Tensor, *args: Any) -> Any:
+        """What the call makes of the model; `args` are the model's further arguments."""
+        return self.call(self.model, x, *args)
 
 
 def read_value(model: Callable[..., Any], read: Callable[[Any], Tensor]) -> Callable[..., Any]:
-    """Return the model as one of values, `read(output)`; a module as a module."""
-    reading = Reading(model, read)
-    return reading if isinstance(model, nn.Module) else reading.forward
+    """Return the model as one of values, `read(output)` [N]; a module as a module."""
+
+    def call(model: Callable[..., Any], x: Tensor, *args: Any) -> Tensor:
+        return check_value(read(model(x, *args)), len(x))
+
+    adapted = Adapted(model, call)
+    return adapted if isinstance(model, nn.Module) else adapted.forward
 
 
 def check_value(value: Any, count: int) -> Tensor:

@@ -11,12 +11,12 @@ False
 True
 """
 
-import functools
+import gc
 import itertools
 import threading
 import types
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -82,7 +82,7 @@ def lend(*models: nn.Module) -> Iterator[None]:
                 raise
 
 
-_DEPTH = 4  # functions in functions, containers in containers
+_DEPTH = 8  # functions in functions, containers in containers
 _ITEMS = 1000  # of one container that are looked at
 _VALUES = 20_000  # that are looked at in all
 
@@ -113,27 +113,16 @@ def _list_parts(value: Any) -> Iterable[Any]:
     """Return what a value holds that a call of it may run."""
     if isinstance(value, types.FunctionType):
         return _list_parts_of_function(value)
-    if isinstance(value, types.MethodType):
-        return value.__func__, value.__self__
-    if isinstance(value, functools.partial):
-        return value.func, *value.args, *value.keywords.values()
-    if isinstance(value, dict):
-        return value.values()
-    if isinstance(value, list | tuple | set | frozenset):
-        return value
-    if isinstance(value, type | types.ModuleType | Tensor):
+    if isinstance(value, type | types.ModuleType | types.CodeType | Tensor):
         return ()
-    return getattr(value, "__dict__", {}).values()
+    return gc.get_referents(value)
 
 
 def _list_parts_of_function(function: types.FunctionType) -> list[Any]:
     if (function.__module__ or "").split(".")[0] == "torch":
         return []
-    parts = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    parts += function.__dict__.values()
-    for cell in function.__closure__ or ():
-        with suppress(ValueError):  # not set yet
-            parts.append(cell.cell_contents)
+    parts: list[Any] = [function.__defaults__, function.__kwdefaults__]
+    parts += [function.__dict__, function.__closure__]
     names = set(_list_names(function.__code__))
     for name in names & function.__globals__.keys():
         value = function.__globals__[name]

@@ -29,8 +29,6 @@ from torch import Tensor
 # SplitMix64 (Steele, Lea and Flood 2014): a counter in steps of the golden ratio, then mixed.
 STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 FACTORS = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
-# Numbers made at once: on a CPU they should stay in its cache, on a GPU keep it busy.
-BLOCK = {"cpu": 1 << 17, "cuda": 1 << 23}
 PURPOSES = ("ties", "noise", "inpaint", "input_noise", "random_map")
 _32 = (1 << 32) - 1
 
@@ -44,13 +42,12 @@ def find_keys(x: Tensor, seed: int = 0) -> Tensor:
     places = torch.arange(x[0].numel(), device=x.device)
     factors = mix((places + 1) * STEP) | 1
     start = int(mix(torch.tensor(wrap(seed) ^ STEP)))
-    parts = []
-    for part in x.detach().split(_count_rows(len(places), x.device)):
+    keys = []
+    for own in x.detach():
         # In single precision, so that an input draws alike in every precision; -0.0 counts as 0.0.
-        flat = (part.to(torch.float32) + 0.0).reshape(len(part), -1).contiguous()
-        bits = flat.view(torch.int32).to(torch.int64)
-        parts.append((bits * factors).sum(1))
-    return mix(torch.cat(parts) + start)
+        flat = (own.float() + 0.0).reshape(-1)
+        keys.append((flat.view(torch.int32).long() * factors).sum())
+    return mix(torch.stack(keys) + start)
 
 
 def draw_normal(keys: Tensor, stream: int | Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -64,15 +61,12 @@ def draw_normal(keys: Tensor, stream: int | Tensor, shape: tuple[int, ...]) -> T
     size = math.prod(shape)
     half = (size + 1) // 2
     streams = torch.as_tensor(stream, device=keys.device).expand_as(keys)
-    parts = []
-    rows = _count_rows(half, keys.device)
-    for some, which in zip(keys.split(rows), streams.split(rows), strict=True):
-        bits = _draw_bits(some, which, half)
-        # Box and Muller (1958): two uniform numbers give two normal ones.
-        radius = (bits & 0xFFFFFFFF).double().add_(0.5).mul_(2.0**-32).log_().mul_(-2).sqrt_()
-        angle = _shift(bits, 32).double().mul_(2 * math.pi * 2.0**-32)
-        parts.append(torch.cat([radius * angle.cos(), radius * angle.sin()], 1)[:, :size])
-    return torch.cat(parts).reshape(len(keys), *shape)
+    bits = _draw_bits(keys, streams, half)
+    # Box and Muller (1958): two uniform numbers give two normal ones.
+    radius = (bits & 0xFFFFFFFF).double().add_(0.5).mul_(2.0**-32).log_().mul_(-2).sqrt_()
+    angle = _shift(bits, 32).double().mul_(2 * math.pi * 2.0**-32)
+    pairs = torch.cat([radius * angle.cos(), radius * angle.sin()], 1)
+    return pairs[:, :size].reshape(len(keys), *shape)
 
 
 def draw_uniform(keys: Tensor, stream: int, count: int) -> Tensor:
@@ -98,10 +92,6 @@ def mix(z: Tensor) -> Tensor:
 def _shift(z: Tensor, count: int) -> Tensor:
     """Shift to the right and fill with zeros; PyTorch's own shift repeats the sign."""
     return (z >> count).bitwise_and_((1 << (64 - count)) - 1)
-
-
-def _count_rows(size: int, device: torch.device) -> int:
-    return max(1, BLOCK.get(device.type, 1 << 20) // max(1, size))
 
 
 def wrap(number: int) -> int:

@@ -56,7 +56,7 @@ from sea_nn.model.outputs import (
     resolve_target,
 )
 from sea_nn.model.precision import full_precision
-from sea_nn.model.probe import Footprint, Perturbation, Probe
+from sea_nn.model.probe import Perturbation, Probe
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -175,7 +175,7 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
     x, wrapped, pairs = probe.x, probe.model, Pairs()
     twin: Any = wrapped.model
     rows = torch.arange(len(x), device=x.device)
-    sizes: dict[int, tuple[int, int]] = {}  # of what autograd keeps, by place in memory
+    sizes: dict[int, int] = {}  # of what autograd keeps, by place in memory
     alive: list[Tensor] | None = []  # or a place could stand for two tensors
 
     def note(tensor: Tensor) -> Any:
@@ -186,7 +186,7 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
         if not tensor.is_sparse:
             alive.append(tensor.detach())
             storage = tensor.untyped_storage()
-            sizes[storage.data_ptr()] = storage.nbytes(), tensor.numel()
+            sizes[storage.data_ptr()] = storage.nbytes()
         return None
 
     try:
@@ -210,12 +210,8 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
         for weight in (*wrapped.parameters(), *wrapped.buffers()):  # there once, whatever the batch
             sizes.pop(weight.untyped_storage().data_ptr(), None)
         own = x[0].numel() * x.element_size()
-        largest, elements = own, x[0].numel()
-        saved = 4 * own
-        for size, count in sizes.values():
-            saved, largest, elements = saved + size, max(largest, size), max(elements, count)
-        need = Footprint(saved, largest, elements)
-        found = replace(probe, footprint=need, has_gradient=first.requires_grad)
+        saved, largest = 4 * own + sum(sizes.values()), max(own, *sizes.values(), 0)
+        found = replace(probe, saved=saved, largest=largest, has_gradient=first.requires_grad)
         outputs = [first.detach()]
         others = rows[1:].split(found.chunk(len(x) - 1, gradient=False)) if len(x) > 1 else ()
         for some in others:

@@ -355,15 +355,10 @@ class TensorModel(nn.Module):
         """Return the outputs [N, K] for `x` [N, ...]; `args` go to the model unchanged."""
         self.meter.add(len(x))
         output = self.model(x, *args)
-        found, count = output, len(x)
-        if isinstance(output, Mapping):
-            found = output.get("logits")
-        elif not isinstance(output, Tensor) and isinstance(getattr(output, "logits", 0), Tensor):
-            found = output.logits
-        elif (isinstance(output, tuple) and output) or (
-            isinstance(output, list) and len(output) == 1
-        ):
-            found = output[0]
+        mapping, count = isinstance(output, Mapping), len(x)
+        found = output.get("logits") if mapping else getattr(output, "logits", output)
+        if (isinstance(found, tuple) and found) or (isinstance(found, list) and len(found) == 1):
+            found = found[0]
         if not isinstance(found, Tensor):
             arrays = ARRAYS if type(output).__module__.split(".")[0] == "numpy" else READ_IT
             raise KindError(

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -28,8 +27,8 @@ CPU_BUDGET = 384 * MIB
 CUDA_BUDGET = 32768 * MIB
 CUDA_SHARE = 0.5
 MAX_CHUNK = {"cuda": 4096, "cpu": 128}
-# cuDNN and several CUDA kernels index with 32 bits.
-MAX_ELEMENTS = 2**31 - 1
+# Of one tensor: cuDNN and several CUDA kernels index with 32 bits, in half precision as well.
+MAX_BYTES = 2**32 - 2
 # Forward passes on a CPU are fastest while a layer's output stays in the cache of its core: the
 # Fashion-MNIST CNN takes 0.14 ms an input in chunks of 64, 0.16 in chunks of 128 and 0.22 in chunks
 # of 256; EfficientNet-Lite0 19 ms in chunks of 1 or 2 and 25 to 30 in chunks of 4 to 16.
@@ -60,21 +59,6 @@ class Perturbation(Protocol):
 
 
 @dataclass(frozen=True)
-class Footprint:
-    """The memory that one input needs in a pass, in bytes.
-
-    Attributes:
-        saved: what the forward pass keeps for the backward pass.
-        largest: the largest single tensor among them.
-        elements: the number of elements of that tensor.
-    """
-
-    saved: int
-    largest: int
-    elements: int
-
-
-@dataclass(frozen=True)
 class Part:
     """Some evaluations of a pass over `count` points an input.
 
@@ -93,24 +77,15 @@ class Part:
     def add(self, total: Tensor, values: Tensor, weights: Tensor | None = None) -> None:
         """Add values at the points, [P, ...], to the inputs' totals, by weights [count] if given.
 
-        One sum an input rather than a scattered add: the same order, so the same bits. As a
-        product of a row and a matrix, in the order that values lie in memory, each is read once:
-        on a GPU eight times as fast as a product by element and a sum over the first axis.
+        One sum an input rather than a scattered add: the same order, so the same bits.
         """
         start, count, stop = self.start, self.count, self.start + len(values)
-        if count == 1 and weights is None:
-            total[start:stop] = values
-            return
-        last = values.ndim == 4 and values.is_contiguous(memory_format=torch.channels_last)
-        flat = values.permute(0, 2, 3, 1) if last else values
         weights = values.new_ones(count) if weights is None else weights
         for row in range(start // count, (stop - 1) // count + 1):
             low, high = max(start, row * count), min(stop, (row + 1) * count)
             own = weights[low - row * count : high - row * count]
             with torch.autocast(values.device.type, enabled=False):  # it would round the product
-                added = own @ flat[low - start : high - start].flatten(1)
-            added = added.view(flat.shape[1:])
-            total[row] += added.permute(2, 0, 1) if last else added
+                total[row] += torch.tensordot(own, values[low - start : high - start], 1)
 
 
 @dataclass
@@ -137,7 +112,8 @@ class Probe:
         layout: in which inputs lie in memory.
         private: whether the model is a copy, which may be changed.
         seed: starts every random draw; an input's map never depends on its batch.
-        footprint: the memory that one input needs; None if it was not measured.
+        saved: bytes that a forward pass of one input keeps for the backward pass; 0: not measured.
+        largest: bytes of the largest single tensor among them.
         has_gradient: whether the model's outputs carry gradients.
         operation: what made the outputs, as autograd calls it; "" if unknown.
         notices: what was assumed about the outputs.
@@ -164,7 +140,8 @@ class Probe:
     layout: torch.memory_format = torch.contiguous_format
     private: bool = False
     seed: int = 0
-    footprint: Footprint | None = None
+    saved: int = 0
+    largest: int = 0
     has_gradient: bool = True
     operation: str = ""
     notices: list[str] = field(default_factory=list)
@@ -363,14 +340,13 @@ class Probe:
             total: the evaluations to run.
             gradient: whether passes go back as well; if not, only neighbouring layers are alive.
         """
-        device, need = self.x.device, self.footprint
+        device, largest = self.x.device, max(1, self.largest)
         most = min(MAX_CHUNK.get(device.type, 128), total)
-        if need is not None:
-            each = need.saved + 4 * need.largest if gradient else 8 * need.largest
-            most = min(most, free_budget(device) // max(1, each))
-            most = min(most, MAX_ELEMENTS // max(1, need.elements))
+        if self.saved:
+            each = self.saved + 4 * largest if gradient else 8 * largest
+            most = min(most, free_budget(device) // each, MAX_BYTES // largest)
             if device.type == "cpu" and not gradient:
-                most = min(most, torch.get_num_threads() * CPU_CACHE // need.largest)
+                most = min(most, torch.get_num_threads() * CPU_CACHE // largest)
         if self.limit is not None:
             most = min(most, self.limit)
         # 51 evaluations with room for 50 are better run as 26 + 25 than as 50 + 1.
@@ -438,21 +414,14 @@ class Probe:
 def free_budget(device: torch.device) -> int:
     """Return the bytes that one pass may take on `device`.
 
-    On a CPU the smaller of 384 MiB and a quarter of the free memory: larger chunks leave the
-    caches and run slower. On a GPU the smaller of 32 GiB, which keep it busy, and half of what is
-    free or held unused by PyTorch.
+    On a CPU 384 MiB: larger chunks leave the caches and run slower. On a GPU the smaller of 32 GiB,
+    which keep it busy, and half of what is free or held unused by PyTorch.
     """
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return min(CUDA_BUDGET, int((free + unused) * CUDA_SHARE))
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return min(CPU_BUDGET, int(line.split()[1]) * 1024 // 4)
-    except (OSError, ValueError):
-        pass
-    return CPU_BUDGET  # not Linux
+    if device.type != "cuda":
+        return CPU_BUDGET
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(CUDA_BUDGET, int((free + unused) * CUDA_SHARE))
 
 
 def is_same(found: Tensor, expected: Tensor) -> bool:

@@ -32,7 +32,7 @@ def embed(probe: Probe) -> Probe:
             x=x,
             limit=min(most, probe.limit or most),
             has_gradient=True,
-            footprint=None,
+            saved=0,
             cache={},
         )
     found: Probe = probe.cache["embedded"]
