@@ -5,12 +5,26 @@
 Exit codes: 0 done, 1 something failed, 2 wrong use, 130 Ctrl-C.
 """
 
+import errno
+import inspect
 import os
+import warnings
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from sea_nn.cli import bench, explain, listing, pages
-from sea_nn.cli.terminal import add_command, add_version
+from sea_nn.cli.terminal import (
+    FAILED,
+    INTERRUPTED,
+    WRONG_USE,
+    complain,
+    describe_error,
+    remember_interrupts,
+)
+from sea_nn.errors import AssumptionWarning, InputError, KindError, MissingExtraError, SEAError
 
 __all__ = ["app", "main"]
 
@@ -28,12 +42,69 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-add_version(app)
+
+
+def add_command(function: Callable[[Any], None]) -> None:
+    """Make a command of a function of one table of options; its errors become exit codes.
+
+    Typer is shown the fields of the table. The function's docstring is the help, and the examples
+    that it ends with stand behind the options.
+    """
+    table = get_type_hints(function)["o"]
+    hints = get_type_hints(table)
+    text, _, examples = inspect.cleandoc(function.__doc__ or "").partition("Examples:\n")
+
+    def run(**given: Any) -> None:
+        try:
+            with remember_interrupts(), warnings.catch_warnings():
+                # The table of checks says what was assumed.
+                warnings.simplefilter("ignore", AssumptionWarning)
+                function(table(**given))
+        except KeyboardInterrupt:
+            complain("Interrupted", "yellow")
+            raise typer.Exit(INTERRUPTED) from None
+        except (SEAError, OSError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # the reader of our output has left; nobody is there to be told
+            complain(f"Error: {describe_error(error)}", "bold red")
+            wrong = isinstance(error, InputError | KindError | MissingExtraError)
+            raise typer.Exit(WRONG_USE if wrong else FAILED) from None
+
+    parameters = []
+    for field in fields(table):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        kind = Annotated[hints[field.name], field.metadata["typer"]]
+        how: Any = {"default": default, "annotation": kind}
+        parameters.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, **how))
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    app.command(function.__name__, help=text, epilog=f"\b\nExamples:\n{examples}")(run)
+
+
 for function in (
     *(explain.explain, bench.bench, explain.run, pages.summary, pages.app),
     *(listing.doctor, pages.report, listing.methods, listing.models),
 ):
-    add_command(app, function)
+    add_command(function)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from sea_nn.version import find_version
+
+        typer.echo(f"sea-nn {find_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:

@@ -1,26 +1,18 @@
-"""What every command shares: exit codes, where it writes, how it speaks of errors, its bar.
+"""What every command shares: where it writes, one way to speak of errors, one progress bar.
 
 Rich is imported when there is something to write: help is there without it.
 """
 
-import errno
-import inspect
 import os
 import re
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
-
-import typer
-
-from sea_nn.errors import AssumptionWarning, InputError, KindError, MissingExtraError, SEAError
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,60 +24,6 @@ EVERY = 20.0
 """Seconds between lines where there is no terminal to draw a bar on."""
 
 _interrupted = threading.Event()
-
-
-def add_command(app: typer.Typer, function: Callable[[Any], None]) -> None:
-    """Make a command of a function of one table of options; its errors become exit codes.
-
-    The function's docstring is the help, and the examples that it ends with stand behind the
-    options.
-    """
-    table = get_type_hints(function)["o"]
-    hints = get_type_hints(table)
-    text, _, examples = inspect.cleandoc(function.__doc__ or "").partition("Examples:\n")
-
-    def run(**given: Any) -> None:
-        try:
-            with remember_interrupts(), warnings.catch_warnings():
-                # The table of checks says what was assumed.
-                warnings.simplefilter("ignore", AssumptionWarning)
-                function(table(**given))
-        except KeyboardInterrupt:
-            complain("Interrupted", "yellow")
-            raise typer.Exit(INTERRUPTED) from None
-        except (SEAError, OSError) as error:
-            if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                raise  # the reader of our output has left; nobody is there to be told
-            complain(f"Error: {describe_error(error)}", "bold red")
-            wrong = isinstance(error, InputError | KindError | MissingExtraError)
-            raise typer.Exit(WRONG_USE if wrong else FAILED) from None
-
-    parameters = []
-    for field in fields(table):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        kind = Annotated[hints[field.name], field.metadata["typer"]]
-        how: Any = {"default": default, "annotation": kind}
-        parameters.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, **how))
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    app.command(function.__name__, help=text, epilog=f"\b\nExamples:\n{examples}")(run)
-
-
-def add_version(app: typer.Typer) -> None:
-    """Let ``--version`` print the version."""
-
-    def tell(wanted: bool) -> None:
-        if wanted:
-            from sea_nn.version import find_version
-
-            typer.echo(f"sea-nn {find_version()}")
-            raise typer.Exit
-
-    said = "Print the version and stop."
-    version = typer.Option("--version", callback=tell, is_eager=True, help=said)
-
-    @app.callback()
-    def run(version: Annotated[bool, version] = False) -> None:
-        pass
 
 
 @cache

@@ -92,7 +92,8 @@ def find_known(name: str) -> Known:
 def check_model(name: str) -> Known:
     """What a name stands for, or why it cannot be loaded here as far as that can be seen."""
     known = find_known(name)
-    check_extras(f"the model {name}", *known.packages)
+    if known.packages:
+        check_extras(f"the model {name}", *known.packages)
     if known is KNOWN["resnet50"]:
         find_resnet()
     if known is KNOWN[OWN]:
