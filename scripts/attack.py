@@ -2,6 +2,7 @@
 
     python -m scripts.attack --points 40 --seed 0
     python -m scripts.attack --fuzz 2000        # explanations in place of runs: scripts/fuzz.py
+    python -m scripts.attack --app 400          # events of an app: scripts/attack_app.py
 
 Four attacks, each at random places or moments: bits flipped in files of every kind, sources of
 every kind changed while a run is on, results removed while a run is on, and reruns with one thing
@@ -236,7 +237,12 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=40, help="attempts of each attack")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fuzz", type=int, metavar="N", help="explain N random cases instead")
+    parser.add_argument("--app", type=int, metavar="N", help="send N events to an app instead")
     given = parser.parse_args()
+    if given.app:
+        from scripts.attack_app import report  # it needs the app's packages
+
+        return report(given.app)
     torch.set_num_threads(1)
     if given.fuzz:
         print(*tabulate(*fuzz(given.fuzz, given.seed)), sep="\n")

@@ -1,11 +1,7 @@
-"""Send malformed events to a running app, and count what comes of them.
-
-python -m scripts.attack_app --events 100
-"""
+"""Send malformed events to a running app, and count what comes of them."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from collections import Counter
@@ -67,21 +63,16 @@ def send(client: httpx.Client, door: str, body: bytes, method: str = "POST", mor
         return "crashed"
 
 
-def main() -> None:
+def report(events: int) -> None:
+    """Attack an app of the shipped model, and print a table of what came of it."""
     from sea_nn.app.page import build_page, serve
     from sea_nn.app.subjects import load_subject
 
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--events", type=int, default=100)
-    given, page = parser.parse_args(), build_page([load_subject("fashion-cnn")])
+    page = build_page([load_subject("fashion-cnn")])
     print("| event | sent | refused with 4xx | told on the page | served | 5xx | crashed |")
     print(f"|---|{'---:|' * 6}")
     with httpx.Client(base_url=f"{serve(page)}gradio_api/", timeout=30) as client:
-        for kind, came in attack(client, given.events).items():
+        for kind, came in attack(client, events).items():
             print(f"| {kind} | {came.total()} | {' | '.join(str(came[o]) for o in OUTCOMES)} |")
         print("\nThe next visitor:", send(client, "queue/join", json.dumps(BEGIN).encode()))
     page.close(verbose=False)
-
-
-if __name__ == "__main__":
-    main()

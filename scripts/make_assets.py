@@ -1,41 +1,23 @@
-"""Write what is shipped of Fashion-MNIST into src/sea_nn/vision/assets: a sample, and a CNN.
+"""Train the CNN that is shipped, and write it into src/sea_nn/vision/assets.
 
-    python scripts/make_assets.py               # training takes minutes
-    python scripts/make_assets.py FOLDER        # of the four IDX files; else as SEA_NN_DATA says
+    python scripts/make_assets.py       # it takes minutes
 
 SOURCES.md beside the files tells where all of them come from.
 """
 
-import sys
 from pathlib import Path
 
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
 from sea_bench.data.fashion import load_fashion
 from sea_nn.model.outputs import predict
-from sea_nn.vision.shipped import CLASSES, FashionCNN
+from sea_nn.vision.shipped import FashionCNN
 
 ASSETS = Path(__file__).parent.parent / "src" / "sea_nn" / "vision" / "assets"
-N_PER_CLASS = 20
 SEED, EPOCHS, BATCH = 0, 12, 128
-
-
-def make_sample(images: Tensor, labels: Tensor) -> None:
-    """The first test pictures of each class, and an ankle boot."""
-    chosen = torch.cat([(labels == k).nonzero()[:N_PER_CLASS, 0] for k in range(len(CLASSES))])
-    tensors = {
-        "images": images[chosen],
-        "labels": labels[chosen].to(torch.uint8),
-        "test_index": chosen.to(torch.int32),
-    }
-    metadata = {"source": "Fashion-MNIST test set, Zalando Research, MIT licence"}
-    save_file(tensors, ASSETS / "fashion_sample.safetensors", metadata)
-    boot = images[chosen][CLASSES.index("Ankle boot") * N_PER_CLASS]
-    Image.fromarray(boot.numpy()).save(ASSETS / "boot.png", optimize=True)
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -68,10 +50,8 @@ def train_cnn(images: Tensor, labels: Tensor) -> FashionCNN:
 
 def main() -> None:
     train, test = (
-        [torch.from_numpy(array) for array in load_fashion(split, *sys.argv[1:])]
-        for split in ("train", "test")
+        [torch.from_numpy(array) for array in load_fashion(split)] for split in ("train", "test")
     )
-    make_sample(*test)
     model = train_cnn(train[0].unsqueeze(1) / 255, train[1])
     # The schedule is fixed and the last weights are kept: the test set chooses nothing.
     right = predict(model, test[0].unsqueeze(1) / 255, 1000).argmax(1) == test[1]
@@ -82,10 +62,10 @@ def main() -> None:
         "trained_by": "scripts/make_assets.py",
         "data": "Fashion-MNIST train set, Zalando Research, MIT licence",
     }
-    save_file(model.state_dict(), ASSETS / "fashion_cnn.safetensors", metadata)
+    path = ASSETS / "fashion_cnn.safetensors"
+    save_file(model.state_dict(), path, metadata)
+    path.chmod(0o644)  # safetensors writes files that only their owner can read
     print(f"right: {metadata['test_accuracy']}")
-    for path in ASSETS.iterdir():
-        path.chmod(0o644)  # safetensors writes files that only their owner can read
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from sea_bench.experiments.budgets import BUDGET_EXPERIMENTS
 from sea_bench.experiments.experiment import Experiment
 from sea_bench.experiments.paper_tables import PAPER_EXPERIMENTS
 from sea_bench.experiments.submodular import submodular
-from sea_bench.speed import core, datasets, explaining, faults, metrics
+from sea_bench.speed import core, datasets, explaining, faults
 from sea_nn.errors import InputError
 
 _ALL: tuple[Experiment, ...] = (
@@ -17,7 +17,7 @@ _ALL: tuple[Experiment, ...] = (
     *PAPER_EXPERIMENTS,
     *(columns.tables, columns.groups, spans.series, brains.volumes, brains.several),
     *(texts.text, texts.language, setups.checks),
-    *(core.core, explaining.learning, explaining.members, metrics.metrics, explaining.text),
+    *(core.core, explaining.learning, explaining.members, explaining.metrics, explaining.text),
     *(datasets.datasets, faults.faults),
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _ALL}

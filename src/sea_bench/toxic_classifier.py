@@ -11,7 +11,7 @@ import torch
 
 from sea_bench.data.files import find_in_wheel
 from sea_bench.data.toxic_spans import Sentence, load_toxic_spans
-from sea_bench.machine import describe_machine
+from sea_bench.training import describe_machine
 from sea_nn.vision.folders import find_cache
 
 TUNED_LAYERS = 3
@@ -33,15 +33,14 @@ def load_minilm() -> tuple[Any, Any]:
 
 
 def find_toxic_classifier(seed: int = 0) -> Path:
-    """The folder of the classifier in the cache; it is trained if there is none."""
+    """The folder of the classifier in the cache.
+
+    If there is none, the last layers are fine-tuned on balanced training sentences, and saved with
+    their accuracy.
+    """
     folder = find_cache() / f"toxic-minilm-{seed}"
-    if not (folder / "card.json").exists():
-        train_toxic_classifier(folder, seed)
-    return folder
-
-
-def train_toxic_classifier(folder: Path, seed: int = 0) -> None:
-    """Fine-tune the last layers on balanced training sentences, and save with its accuracy."""
+    if (folder / "card.json").exists():
+        return folder
     sentences = load_toxic_spans("train")
     training = [s for s in sentences if s.post % TUNING]
     tuning = [s for s in sentences if s.post % TUNING == 0]
@@ -62,6 +61,7 @@ def train_toxic_classifier(folder: Path, seed: int = 0) -> None:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "card.json").write_text(json.dumps(card, indent=2))  # last: its sign of being whole
+    return folder
 
 
 def _tune(model: Any, tokenizer: Any, training: list[Sentence], seed: int) -> int:

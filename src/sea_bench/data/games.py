@@ -49,12 +49,9 @@ def read_game(path: str | Path) -> tuple[int, Table]:
 
     Answers from -1 to 1, as the sentiment classifier gives them, are brought to 0 to 1.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            n = int(np.ravel(file["n_players"])[0])
-            sets, values = np.asarray(file["coalitions"], bool), np.asarray(file["values"], float)
-    except (KeyError, ValueError, OSError) as error:
-        raise InputError(f"{path} is no game with n_players, coalitions and values.") from error
+    with np.load(path, allow_pickle=False) as file:
+        n = int(np.ravel(file["n_players"])[0])
+        sets, values = np.asarray(file["coalitions"], bool), np.asarray(file["values"], float)
     if sets.shape != (1 << n, n) or values.shape != (1 << n,):
         raise InputError(f"{path} should have all {1 << n} sets of {n}; it has {sets.shape}.")
     table = np.full(1 << n, np.nan)

@@ -64,21 +64,15 @@ def read_tiny_imagenet(place: Place) -> ImageSet:
     items = []
     path = place.need(f"{inner}val_annotations.txt")
     for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            file, wnid, *corners = line.split("\t")
-            x1, y1, x2, y2 = map(read_number, corners)
-            label = wnids.index(wnid)
-        except ValueError as error:
-            raise InputError(
-                f"{path}: {line!r} should be a file, a wnid of wnids.txt and x1, y1, x2, y2, "
-                f"between tabs ({error})."
-            ) from error
+        file, wnid, *corners = line.split("\t")
+        x1, y1, x2, y2 = map(read_number, corners)
         if archive is None:
             read = partial(load_image, place.path / inner / "images" / file)
         else:
             read = partial(read_zipped, archive, file)
         box = (x1, y1, x2 + 1, y2 + 1)
-        items.append(Item(Path(file).stem, read, label, boxes=(box,), imagenet=index[wnid]))
+        about = {"boxes": (box,), "imagenet": index[wnid]}
+        items.append(Item(Path(file).stem, read, wnids.index(wnid), **about))
     return ImageSet(tuple(items), tuple(load_imagenet_labels()[index[wnid]] for wnid in wnids))
 
 

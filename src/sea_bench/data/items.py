@@ -139,11 +139,6 @@ class ImageSet(Sequence[Item]):
     def __getitem__(self, index: Any) -> Any:
         return self.items[index]
 
-    @property
-    def labels(self) -> Tensor:
-        """The labels, int64 [N]; -1 where an item has none."""
-        return torch.tensor([-1 if item.label is None else item.label for item in self.items])
-
     def choose(self, keep: Callable[[Item], bool]) -> "ImageSet":
         """Return the items for which ``keep`` says yes."""
         return replace(self, items=tuple(item for item in self.items if keep(item)))

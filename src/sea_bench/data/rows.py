@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from sea_bench.data.files import find_in_wheel
-from sea_nn.errors import MissingExtraError
 
 CATEGORY_SETS = {"titanic": "survived", "german": "risk"}
 """By name, the column to predict, 0 or 1."""
@@ -24,10 +23,8 @@ CATEGORY_SETS = {"titanic": "survived", "german": "risk"}
 
 def load_rows(name: str) -> tuple[Tensor, Tensor]:
     """Rows [N, F] of one of scikit-learn's sets, with classes, or values by their spread."""
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise MissingExtraError("this needs scikit-learn: pip install scikit-learn") from error
+    from sklearn import datasets
+
     data = getattr(datasets, f"load_{name}")()
     y = torch.as_tensor(data.target)
     y = ((y - y.mean()) / y.std()).float() if name == "diabetes" else y.long()

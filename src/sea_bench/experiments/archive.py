@@ -78,12 +78,5 @@ def _write_csv(part: Compared) -> str:
 def _read_all(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
-    try:
-        with zipfile.ZipFile(path) as file:
-            return {
-                one.removesuffix(".csv"): file.read(one).decode("utf-8")
-                for one in file.namelist()
-                if one.endswith(".csv")
-            }
-    except (zipfile.BadZipFile, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"{path} is no archive of scores ({error})") from error
+    with zipfile.ZipFile(path) as file:
+        return {one.removesuffix(".csv"): file.read(one).decode() for one in file.namelist()}

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import Features
 from sea_nn.questions.absent import prepare
@@ -25,7 +24,7 @@ VALUES, ROWS = 2**24, 4096  # numbers, and inputs, in one pass of the model at m
 def explain(
     model: Callable[..., Any],
     x: Any,
-    target: Tensor | None = None,
+    target: Any = None,
     *,
     given: Any = None,
     **how: Any,
@@ -70,8 +69,6 @@ def make_score(
     @torch.no_grad()
     def score(sets: Tensor) -> Tensor:
         count, per_input = sets.shape[:2]
-        if count != len(x):
-            raise InputError(f"sets must be [N, R, n] with N = {len(x)}; got {list(sets.shape)}")
         left = features.kind.over_input(features.expand(sets.to(x.device)).flatten(0, 1))
         rows = torch.arange(count, device=x.device).repeat_interleave(per_input)
         answers, size = [], max(1, min(ROWS, VALUES // x[0].numel()))

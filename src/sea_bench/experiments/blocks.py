@@ -6,9 +6,8 @@ with a budget and the others are measured and remembered apart: where the learne
 (``LEARNED_VERSION``), what is remembered of the others counts as before.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -63,7 +62,7 @@ def prepare_class_maps(explainer: Explainer, run: Run) -> dict[str, dict[int, Te
     classes = [images.classes.index(name) for name in experiment.classes]
 
     def learn() -> dict[str, Tensor]:
-        by_class, made = {}, dict[str, Tensor]()
+        by_class = {}
         for number in classes:
             run.tell(f"learning the class {images.classes[number]}", 0, len(inputs))
             own = images.choose(lambda item: item.label == number)  # noqa: B023
@@ -71,10 +70,7 @@ def prepare_class_maps(explainer: Explainer, run: Run) -> dict[str, dict[int, Te
             x, _ = stack_items(chosen, inputs.loaded.preprocess, inputs.device)
             target = torch.full((len(x),), number, device=x.device)
             by_class[number] = explainer.compute_members(x, target)
-        learned = learn_class_maps(experiment, by_class)
-        for i, label in enumerate(wanted):
-            made |= {f"{i} {k}": one for k, one in learned[label].items()}
-        return made
+        return learn_class_maps(experiment, by_class)
 
     settings = {**describe_settings(explainer, run), "what": "class maps"}
     tensors = run.remember(settings, 0, (), learn)
@@ -128,13 +124,13 @@ def describe_settings(explainer: Explainer, run: Run) -> dict[str, Any]:
     """Return everything but the input that determines a result, as plain values."""
     experiment, inputs = explainer.experiment, explainer.inputs
     learned = experiment.kind not in SEPARATE or any(one.budget for one in experiment.maps)
-    settings: dict[str, Any] = {
+    return {
         "kind": experiment.kind,
         "data": experiment.data,
         "data_options": {},
         "classifier": experiment.classifier,
         "weights": hash_weights(inputs.loaded.model),
-        "maps": [one.describe() for one in experiment.maps],
+        "maps": [asdict(one) for one in experiment.maps],
         "options": {},
         "metrics": list(experiment.metrics),
         "mask": experiment.mask,
@@ -145,8 +141,6 @@ def describe_settings(explainer: Explainer, run: Run) -> dict[str, Any]:
         "learned": LEARNED_VERSION if learned else 0,
         "machine": run.here if experiment.kind == "time" else "",
     }
-    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
-    return plain
 
 
 def _join_maps(experiment: Comparison, parts: Sequence[Scores]) -> Scores:

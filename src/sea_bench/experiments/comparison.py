@@ -6,8 +6,8 @@ gradients, Agg-Mean their pixel-wise mean. "SEA" is the package's default, ``SEA
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from sea_bench.experiments.experiment import Experiment
 from sea_nn.config import DEFAULT_BUDGET, SEAConfig
@@ -39,10 +39,6 @@ class Map:
     config: SEAConfig | None = None
     budget: int = 0
 
-    def describe(self) -> dict[str, Any]:
-        """All of it as plain values, for cache keys."""
-        return {**asdict(self), "config": None if self.config is None else self.config.to_dict()}
-
 
 @dataclass(frozen=True)
 class Comparison(Experiment):
@@ -59,8 +55,6 @@ class Comparison(Experiment):
         aside: labels that stand in the tables and do not compete for the best.
         classes: only inputs of these classes, by name; empty for all.
         correct: only inputs that the classifier gets right.
-        tuning: take inputs from the end of the order, to choose settings by; results are reported
-            on those at its beginning.
         mask: the kind of mask that the metrics see, "box" for the inside of the boxes; None where
             they see none.
         mask_share: only inputs of which the mask covers more than the first share, and at most the
@@ -82,7 +76,6 @@ class Comparison(Experiment):
     aside: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     correct: bool = True
-    tuning: bool = False
     mask: str | None = None
     mask_share: tuple[float, float] = (0.0, 1.0)
     blocks: int = 8

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sea_bench.experiments.store import Store, make_key
-from sea_bench.machine import describe_machine
+from sea_bench.training import describe_machine
 from sea_nn.errors import InputError
 from sea_nn.metrics import MapBatch, Metric, MetricValues, Scores
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from sea_bench.data.games import KINDS, Table, optimum, quality
 from sea_bench.experiments.experiment import Compared, Findings, Run, arrange, experiment, quantity
 from sea_bench.experiments.metrics import find_metric
-from sea_bench.experiments.predictions import OURS, SAME, judge, learn_same, predict_all
+from sea_bench.experiments.predictions import OURS, judge, predict_all
 from sea_bench.experiments.rivals import (
     ask_known,
     draw_sets,
@@ -81,9 +81,7 @@ def predict_unseen(game: Subject, seed: int) -> dict[str, Tensor]:
     for count in QUESTIONS:
         known = ask_known(game.score, draw_sets(count, n, seed + 10 + count)[None])
         e = game.explain(count, seed, output=game.output)
-        said = {OURS: e.predict(tried), SAME: learn_same(e, known)(tried)}
-        said |= predict_all(known, tried)
-        for name, values in said.items():
+        for name, values in predict_all(known, tried, e, e.predict(tried)).items():
             found |= {f"{m} {name}": value for m, value in judge(values, truth, count).items()}
     return found
 

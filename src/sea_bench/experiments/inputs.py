@@ -106,7 +106,7 @@ def choose_inputs(
     images = load_images(experiment)
     loaded = load_classifier(experiment.classifier, device)
     order = np.random.default_rng(seed).permutation(len(images)).tolist()
-    candidates = [images[index] for index in (reversed(order) if experiment.tuning else order)]
+    candidates = [images[index] for index in order]
     if experiment.mask is not None:
         boxed = experiment.mask == BOX
         candidates = [item for item in candidates if (item.boxes if boxed else item.masks)]

@@ -145,14 +145,15 @@ def select(found: MemberMaps, members: Sequence[str]) -> MemberMaps:
 
 def learn_class_maps(
     experiment: Comparison, by_class: Mapping[int, MemberMaps]
-) -> dict[str, dict[int, Tensor]]:
-    """Return the class-level maps that the experiment has, by label and class [M9].
+) -> dict[str, Tensor]:
+    """Return the class-level maps that the experiment has, by "number of the map, class" [M9].
 
     ``by_class`` has, for each class, the members' maps of its training inputs.
     """
     classes = list(by_class)
-    result: dict[str, dict[int, Tensor]] = {}
-    for one in (own for own in experiment.maps if own.how in CLASS_MAPS):
+    result: dict[str, Tensor] = {}
+    wanted = (own for own in experiment.maps if own.how in CLASS_MAPS)
+    for i, one in enumerate(wanted):
         shift = int(one.how == "other_class_sea")
         for place, number in enumerate(classes):
             members = by_class[classes[(place + shift) % len(classes)]].maps
@@ -161,7 +162,7 @@ def learn_class_maps(
                 whole = scale(stacked.mean((0, 1)).unsqueeze(0))[0]
             else:
                 whole = ensemble_class(stacked, one.config).attribution[0]
-            result.setdefault(one.label, {})[number] = whole
+            result[f"{i} {number}"] = whole
     return result
 
 

@@ -21,7 +21,6 @@ from sea_bench.experiments.inputs import Batch
 from sea_bench.experiments.maps import WISHES, Explainer, count_evaluations, merge, read_clock
 from sea_bench.experiments.metrics import GAIN, QUANTITIES, TOP, compute_gain, find_metric
 from sea_bench.experiments.predictions import GRID, measure_predictions
-from sea_nn.errors import InputError
 from sea_nn.features import Features, scale
 from sea_nn.metrics import Scores, random_map, score_maps
 from sea_nn.metrics.positions import overlap, top_sets
@@ -154,9 +153,8 @@ def compare_tops(before: Tensor, after: Tensor, k: int, seed: int = 0, first: in
 
 def measure_dependence(explainer: Explainer, batch: Batch) -> Rows:
     """Compare the maps' mass on a pasted object with that of the same place without it."""
-    if batch.plain is None or batch.masks is None:
-        data = explainer.experiment.data
-        raise InputError(f"{data} has no pictures without their object, or no masks")
+    assert batch.plain is not None  # its data set has both
+    assert batch.masks is not None
     region = batch.masks >= 0.5
     pasted = _explain(explainer, batch, batch.x)
     plain = _explain(explainer, batch, batch.plain, 1)

@@ -79,8 +79,7 @@ def compute_gain(values: Mapping[str, Tensor]) -> Tensor | None:
     if any(f"{what}:{fill}" not in values for what in ("insertion", "deletion") for fill in FILLS):
         return None
     parts = [values[f"insertion:{fill}"] - values[f"deletion:{fill}"] for fill in FILLS]
-    total: Tensor = sum(parts[1:], parts[0])
-    return total
+    return sum(parts[1:], parts[0])
 
 
 def spacing(k: int) -> Metric:

@@ -44,11 +44,10 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Rows:
     for count in dict.fromkeys(int(name.partition("@")[2]) for name in experiment.metrics):
         known_sets = torch.stack([draw_sets(count, features.n, seed + count) for seed in seeds])
         known = ask_known(score, known_sets.to(x.device), GRID)
-        for name, said in predict_all(known, tried).items():
-            rows[name] |= judge(said, truth, count)
         e = spend(model, x, target, count, seed=explainer.seed)
-        rows[OURS] |= judge(e.predict(features.expand(tried)), truth, count)
-        rows[SAME] |= judge(learn_same(e, known)(tried), truth, count)
+        ours = e.predict(features.expand(tried))
+        for name, said in predict_all(known, tried, e, ours).items():
+            rows[name] |= judge(said, truth, count)
     return rows
 
 
@@ -73,9 +72,10 @@ def learn_same(e: Explanation, known: Known) -> Predict:
     return lambda sets: read(process.predict(sets.cpu()).mean, link).to(sets.device)
 
 
-def predict_all(known: Known, tried: Tensor) -> dict[str, Tensor]:
-    """What every rival says of sets it has not seen, [N, R] each."""
-    return {name: learn(known)(tried) for name, learn in list_functions().items()}
+def predict_all(known: Known, tried: Tensor, e: Explanation, ours: Any) -> dict[str, Tensor]:
+    """What every function says of sets it has not seen, [N, R] each; SEA's own is given."""
+    rivals = {name: learn(known)(tried) for name, learn in list_functions().items()}
+    return {OURS: ours, SAME: learn_same(e, known)(tried), **rivals}
 
 
 def judge(said: Tensor, truth: Tensor, count: int) -> dict[str, Tensor]:

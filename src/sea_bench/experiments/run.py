@@ -12,7 +12,6 @@ from sea_bench.experiments.earlier import compare_with_earlier
 from sea_bench.experiments.experiment import Compared, Experiment, Findings, Run, Tell
 from sea_bench.experiments.pages import count_published, write_page
 from sea_bench.experiments.store import Store
-from sea_nn.errors import InputError
 from sea_nn.metrics import Scores
 from sea_nn.vision.folders import find_cache
 
@@ -72,14 +71,12 @@ def run_experiment(
         command: says on the page how to run this again.
         tell: is called with (text, inputs done, inputs in all).
     """
-    if count is not None and count < 1:
-        raise InputError(f"an experiment needs at least 1 input; got {count}")
-    if seed < 0:
-        raise InputError(f"seed must be a whole number from 0; got {seed}")
     wanted = experiment.n_inputs if count is None else count
     about = (experiment.name, experiment.version, wanted)
-    store, place = Store(find_cache("bench") if cache is None else cache), find_device(device)
-    run = Run(*about, store, seed, place, fresh, ours, tell)
+    store = Store(find_cache("bench") if cache is None else cache)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    run = Run(*about, store, seed, torch.device(device), fresh, ours, tell)
     if isinstance(experiment, Comparison):
         findings = compare_maps(experiment, run)
     else:
@@ -100,16 +97,3 @@ def run_experiment(
         write_scores(Path(archive or target / ARCHIVE), experiment.name, parts)
     tell("done", n, n)
     return Result(experiment, findings, n, run.reused["inputs"], complete, page, kept)
-
-
-def find_device(device: str) -> torch.device:
-    """The device of this name; "auto" for a GPU where there is one."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        raise InputError(f"device must be auto, cpu or cuda; got {device!r}") from error
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("this machine has no GPU that PyTorch can use; take --device cpu")
-    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from sea_bench.data.rows import load_rows
+from sea_bench.experiments.asking import explain
 from sea_bench.experiments.experiment import Findings, Run, Table, experiment
 from sea_bench.experiments.kinds import train
 from sea_nn.errors import SEAError
 from sea_nn.model.adapters import NumpyModel
-from sea_nn.sea import SEA
 from sea_nn.vision.shipped import load_cnn, load_sample
 
 INPUTS, BUDGET, ROUNDS = 8, 64, 12
@@ -231,12 +230,10 @@ def list_broken(s: Setup, seed: int) -> dict[str, Setup]:
     return spoilt
 
 
-def explain(s: Setup) -> list[str]:
+def list_told(s: Setup) -> list[str]:
     """What is told of a set-up: an error, or the lines that are about more than a few inputs."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            e = SEA(s.model, **s.settings).explain(s.x, s.target, **s.given)
+        e = explain(s.model, s.x, s.target, given=s.given, **s.settings)
     except SEAError as error:
         return [str(error)]
     lines = [c for c in e.checks if c.level != "ok"]
@@ -265,7 +262,7 @@ def checks(run: Run) -> Findings:
         told: dict[str, list[list[str]]] = {}
         for k, (way, one) in enumerate(chosen):
             run.tell(title, k, len(chosen))
-            told.setdefault(way, []).append(explain(one))
+            told.setdefault(way, []).append(list_told(one))
         rows = []
         for way, each in told.items():
             first = [lines[0] for lines in each if lines]

@@ -20,7 +20,7 @@ class Bench(Table):
     )
     full: bool = option(False, "", "As many inputs as a published page has.", "--full")
     device: str = option("auto", "DEVICE", "auto, cpu or cuda.", "--device")
-    seed: int = option(0, "NUMBER", "Of the inputs' order and of every draw.", "--seed")
+    seed: int = option(0, "NUMBER", "Of the inputs' order and of every draw.", "--seed", min=0)
     ours: bool = option(
         False, "", "Measure SEA with a budget alone, beside the archive's scores.", "--ours"
     )
