@@ -57,7 +57,6 @@ MISTAKES = {
     "volume and picture": ("explain scan.nii boot.png", "do not go with volumes"),
     "run": ("run nowhere -o out", "there is no file or folder nowhere"),
     "run's target": ("run empty -o out --target tabbby", "near: tabby"),
-    "run's precision": ("run empty -o out --precision float8", "float16"),
     "summary": ("summary empty", "manifest.json"),
     "report": ("report nothing.safetensors", "there is no file"),
     "app": ("app empty", "manifest.json"),

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import signal
 import subprocess
 import sys
 
@@ -36,22 +35,20 @@ def test_ctrl_c_keeps_what_is_finished(sea, tmp_path):
     assert json.loads(out)["interrupted"] is True
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
-def test_ctrl_c_counts_even_where_a_model_catches_it(sea, clothes, tmp_path):
-    body = """import os, signal, time
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(1)
-        except KeyboardInterrupt:
-            pass
+@pytest.mark.parametrize("tile", [False, True])
+def test_ctrl_c_while_questions_are_asked_ends_the_work(sea, tmp_path, tile):
+    body = """if len(x) > 2 and not torch.is_grad_enabled():
+            raise KeyboardInterrupt
         total = (x * x).flatten(1).sum(1)"""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        _, err = sea("explain", clothes / "boot.png", "--model", write_model(tmp_path, body),
-                           "--methods", "saliency", "-o", tmp_path / "out", code=130)  # fmt: skip
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert "0 of 1 inputs were finished" in err
+    for name in "ab":
+        Image.effect_noise((12 + 6 * tile, 12), 80).save(tmp_path / f"{name}.png")
+    more = ("--budget", "64", "--target", "0", "-o", tmp_path / "out", *["--tile"] * tile)
+    _, err = sea("explain", tmp_path / "*.png", "--model", write_model(tmp_path, body), *more,
+                 code=130)  # fmt: skip
+    assert f"{1 - tile} of 2 inputs were finished" in err
+    if not tile:  # a map of what was answered until then
+        e = Explanation.load(tmp_path / "out/a/explanation.safetensors")
+        assert any(check.message.endswith("interrupted") for check in e.checks)
 
 
 def test_a_picture_is_written_whole_or_not_at_all(sea, clothes, tmp_path, monkeypatch):

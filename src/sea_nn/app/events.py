@@ -141,8 +141,7 @@ class Events:
                     return
                 fresh = step.explanation is not None
                 if fresh or time.monotonic() - told >= PAUSE:
-                    told, left = time.monotonic(), max(1, round(step.seconds_left))
-                    said = f"{step.done} of {step.total} evaluations, about {left} s left"
+                    told, said = time.monotonic(), f"{step.done} of {step.total} evaluations"
                     yield show() if fresh else gr.skip(), said, gr.skip()
             if session.turn == turn and session.explanation is not None:
                 spent = sum(session.explanation.provenance.evaluations.values())

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -53,12 +51,14 @@ class Evidence(NamedTuple):
 
 
 class Step(NamedTuple):
-    """How far an explanation is: evaluations done and to come, and the map where it is new."""
+    """How far an explanation is: evaluations done and in all, and the map where it is new."""
 
     done: int
     total: int
-    seconds_left: float
     explanation: Explanation | None = None
+
+
+Steps = queue.SimpleQueue[Step | BaseException | None]
 
 
 class StoppedError(Exception):
@@ -175,7 +175,7 @@ class Session:
         """
         if self.given is None:
             raise InputError("choose an input first")
-        steps: queue.SimpleQueue[Step | BaseException | None] = queue.SimpleQueue()
+        steps: Steps = queue.SimpleQueue()
         stop = threading.Event()
         what = (self.given, budget, methods, stop, steps)
         worker = threading.Thread(target=self._work, args=what, daemon=True)
@@ -234,30 +234,20 @@ class Session:
         return self.output
 
     def _work(
-        self,
-        given: Given,
-        budget: int,
-        methods: Methods,
-        stop: threading.Event,
-        steps: queue.SimpleQueue[Step | BaseException | None],
+        self, given: Given, budget: int, methods: Methods, stop: threading.Event, steps: Steps
     ) -> None:
         """Explain, and tell ``steps`` how it goes; None is the end."""
-        started, target, previous = time.monotonic(), self.target, self._previous
+        target, previous = self.target, self._previous
         asked = None if previous is None else previous.asked
-        known = 0 if asked is None or asked.outputs is None else asked.sets.shape[1]
+        known = done = 0 if asked is None or asked.outputs is None else asked.sets.shape[1]
         newest: Explanation | None = None
-        reached = 0
 
-        def step(done: int, total: int, e: Explanation | None = None) -> None:
-            nonlocal reached
-            reached = max(reached, min(total, known + done))  # a map's count may lag behind
-            left = (time.monotonic() - started) / max(done, 1) * max(0, total - known - done)
-            steps.put(Step(reached, total, left, e))
-
-        def tell(member: str, done: int, total: int) -> None:
+        def tell(member: str, spent: int, total: int) -> None:
+            nonlocal done
             if stop.is_set():
                 raise StoppedError
-            step(done, total)
+            done = max(done, min(budget, known + spent))
+            steps.put(Step(done, budget))
 
         def show(e: Explanation) -> bool:
             nonlocal newest
@@ -267,7 +257,7 @@ class Session:
                 newest, self.explanation, self.reused = e, e, known
                 if e.members and e.members[-1].reused:
                     self.reused += sum(e.members[-1].evaluations.values())
-            step(sum(e.provenance.evaluations.values()), budget, e)
+            steps.put(Step(done, budget, e))
             return not stop.is_set()
 
         try:
@@ -292,7 +282,7 @@ class Sessions:
 
     def __init__(self, most: int = 32) -> None:
         self.most = most
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
 
     def start(self, key: str, subject: Subject) -> Session:
@@ -306,12 +296,12 @@ class Sessions:
         return session
 
     def find(self, key: str) -> Session:
-        """The session of a key; an error if it was ended."""
+        """The session of a key, from now on the newest; an error if it was ended."""
         with self._lock:
             if key not in self._sessions:
                 raise InputError("this page was cleared to make room for others: reload it")
-            self._sessions.move_to_end(key)
-            return self._sessions[key]
+            session = self._sessions[key] = self._sessions.pop(key)
+            return session
 
     def end(self, key: str) -> None:
         """Forget a session and everything in it."""

@@ -22,7 +22,6 @@ from sea_nn.cli.terminal import (
     WRONG_USE,
     complain,
     describe_error,
-    remember_interrupts,
 )
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MissingExtraError, SEAError
 
@@ -56,9 +55,8 @@ def add_command(function: Callable[[Any], None]) -> None:
 
     def run(**given: Any) -> None:
         try:
-            with remember_interrupts(), warnings.catch_warnings():
-                # The table of checks says what was assumed.
-                warnings.simplefilter("ignore", AssumptionWarning)
+            # The table of checks says what was assumed.
+            with warnings.catch_warnings(action="ignore", category=AssumptionWarning):
                 function(table(**given))
         except KeyboardInterrupt:
             complain("Interrupted", "yellow")

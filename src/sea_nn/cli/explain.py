@@ -17,7 +17,6 @@ from sea_nn.cli.options import (
     Explain,
     Input,
     Settings,
-    choose,
     find_class,
     option,
 )
@@ -28,7 +27,6 @@ from sea_nn.extras import check_extras
 from sea_nn.vision.names import ASSETS, PICTURES
 
 DRAWN = ("map.png", "strip.png", "top.png", "words.png")
-PRECISIONS = ("float16", "uint8", "float32")
 TRUE = "label"
 
 
@@ -199,18 +197,12 @@ class Run(Settings):
     batch: int | None = option(
         None, "NUMBER", "Inputs to explain at once.", "--batch", shown="by size", min=1
     )
-    shard_size: int | None = option(
-        None, "NUMBER", "Inputs to a shard.", "--shard-size", shown="64 or 512", min=1
-    )
     workers: int = option(1, "NUMBER", "Processes; more than one needs Ray.", "--workers", min=1)
     address: str | None = option(
         None, "ADDRESS", "A Ray cluster, such as auto or ray://host:10001.", "--address"
     )
     limit: int | None = option(
         None, "NUMBER", "Explain only the first so many.", "--limit", shown="all", min=1
-    )
-    precision: str = option(
-        PRECISIONS[0], "TYPE", f"Of stored maps: {', '.join(PRECISIONS)}.", "--precision"
     )
     members: bool = option(False, "", "Store members' maps too.", "--members")
     no_curve: bool = option(
@@ -229,7 +221,6 @@ class Run(Settings):
         if not there:
             raise InputError(f"there is no file or folder {show(path)}, and it matches nothing")
         super().check()
-        choose("--precision", self.precision, PRECISIONS)
         check_extras("a whole data set", "pyarrow")
         if self.workers > 1 or self.address is not None:
             check_extras("work by several processes", "ray")
@@ -250,7 +241,7 @@ def run(o: Run) -> None:
     Examples:
       sea run photos/ -o out
       sea run photos/ -o out --budget 128
-      sea run 'photos/**/*.jpg' -o out --workers 2 --shard-size 32
+      sea run 'photos/**/*.jpg' -o out --workers 2
       sea run pictures.csv -o out --target label --model resnet50
       sea run table.csv -o out --model my_model.py:make_model
       sea run photos/ -o out --retry-errors --strict
@@ -277,9 +268,7 @@ def run(o: Run) -> None:
         workers=o.workers,
         address=o.address,
         batch_size=o.batch,
-        shard_size=o.shard_size,
         limit=o.limit,
-        precision=o.precision,  # type: ignore[arg-type]  # it is one of them
         members=o.members,
         curve=False if o.no_curve else None,
         retry_errors=o.retry_errors,

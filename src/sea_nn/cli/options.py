@@ -375,8 +375,7 @@ def find_class(text: str, labels: tuple[str, ...], model: str) -> int:
         return found[0]
     if found:
         raise InputError(f"several classes of {model} are called {text!r}; give a number: {found}")
-    inside = sorted((name for name in names if wanted in name), key=len)[:6]
-    near = dict.fromkeys([*inside, *difflib.get_close_matches(wanted, names, 4, 0.5)])
+    near = difflib.get_close_matches(wanted, names, 5, 0.4)
     guess = f"; near: {', '.join(labels[names.index(name)] for name in near)}" if near else ""
     raise InputError(f"{model} has no class named {text!r}{guess}")
 

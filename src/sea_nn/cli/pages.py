@@ -8,7 +8,7 @@ import typer
 
 from sea_nn.cli.explain import find_files
 from sea_nn.cli.options import DEFAULT_MODEL, Table, check_device, check_folder, option
-from sea_nn.cli.terminal import FAILED, complain, make_table, open_bar, say, show
+from sea_nn.cli.terminal import FAILED, complain, open_bar, say, show
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.atomic import find_target
 from sea_nn.extras import check_extras
@@ -16,7 +16,6 @@ from sea_nn.vision.names import check_model
 
 LOCAL, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 MANIFEST = "manifest.json"
-N_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,21 +107,8 @@ def summary(o: Summary) -> None:
 
         found = read_dataset(o.folder).summary(n_examples=o.examples)
         page = write_pages(found, target)
-    table = make_table(
-        f"{found.n_done} of {found.n_inputs} inputs of {found.model}",
-        "name", "inputs", "accuracy", "agreement", "likely shortcuts",
-    )  # fmt: skip
-    for row in found.table()[:N_SHOWN]:
-        table.add_row(
-            row["name"],
-            str(row["inputs"]),
-            *("–" if row[k] is None else f"{row[k]:.2f}" for k in ("accuracy", "agreement")),
-            row["shortcuts"],
-        )
-    say(table)
-    if len(found.classes) > N_SHOWN:
-        say(f"and {len(found.classes) - N_SHOWN} more classes, in the page")
-    say(f"Open {show(page)} in a browser")
+    said = f"{found.n_done} of {found.n_inputs} inputs of {found.model}"
+    say(f"{said}, {len(found.classes)} classes. Open {show(page)} in a browser")
 
 
 def check_run(folder: Path) -> None:

@@ -5,8 +5,6 @@ Rich is imported when there is something to write: help is there without it.
 
 import os
 import re
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,8 +20,6 @@ FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
 EVERY = 20.0
 """Seconds between lines where there is no terminal to draw a bar on."""
-
-_interrupted = threading.Event()
 
 
 @cache
@@ -56,33 +52,6 @@ def translate(text: str) -> str:
     text = re.sub(r'\boutput=("(\w+)")?', r"--model-output \2", text)
     option = r"""methods=\[\((['"])(\w+)\1, \{(['"])(\w+)\3: ([^{}]+)\}\)\]"""
     return re.sub(option, r"--set \2.\4=\5", text)
-
-
-@contextmanager
-def remember_interrupts() -> Iterator[None]:
-    """Remember Ctrl-C: the code of a model or a library may catch the exception that it raises."""
-    _interrupted.clear()
-    default = signal.default_int_handler
-    if signal.getsignal(signal.SIGINT) is not default:  # someone ignores it, or minds it already
-        yield
-        return
-
-    def remember(number: int, frame: Any) -> None:
-        _interrupted.set()
-        default(number, frame)
-
-    signal.signal(signal.SIGINT, remember)
-    try:
-        yield
-        check_interrupt()
-    finally:
-        signal.signal(signal.SIGINT, default)
-
-
-def check_interrupt() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C was pressed and someone has caught it."""
-    if _interrupted.is_set():
-        raise KeyboardInterrupt
 
 
 def describe_error(error: Exception) -> str:
@@ -128,7 +97,6 @@ def open_bar(text: str, n_inputs: int | None = None) -> Iterator[Callable[..., N
 
         def tell(text: str, n_done: float | None = None) -> None:
             nonlocal said
-            check_interrupt()
             bar.update(task.id, description=text, completed=n_done)
             if hidden and bar.get_time() - said >= EVERY:
                 said, seconds = bar.get_time(), task.time_remaining

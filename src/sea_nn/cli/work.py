@@ -232,7 +232,8 @@ class Outcome:
         """Explain inputs one by one, and write each one's results as soon as it is done.
 
         An input that cannot be read or explained is set aside, and so is one whose results cannot
-        be written. Ctrl-C or a full disk ends the work and keeps what is finished.
+        be written. Ctrl-C or a full disk ends the work and keeps what is finished; an input that
+        the model has answered questions about is finished by what it has said.
         """
         left = list(inputs)
         try:
@@ -265,6 +266,8 @@ class Outcome:
             self.failed.append((one.name, describe_error(error)))
         else:
             self.finished.append((one, e))
+            if any(check.message.endswith("interrupted") for check in e.checks):
+                raise KeyboardInterrupt
 
     def _write_results(self, e: Explanation, folder: Path) -> None:
         """Write the pictures and the file of one explained input: all of them, or none."""

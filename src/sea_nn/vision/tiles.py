@@ -63,6 +63,8 @@ def explain_tiles(
     for top, left in product(*(find_starts(side, size, step) for side in x.shape[2:])):
         place = (..., slice(top, top + size), slice(left, left + size))
         e = sea.explain(x[place], target, **told)
+        if any(check.message.endswith("interrupted") for check in e.checks):
+            raise KeyboardInterrupt  # of one tile; without the others there is no map
         score = e.score.to(x)
         total[place] += score.view(-1, 1, 1, 1) * e.attribution.to(x)
         weight[place] += 1
