@@ -78,10 +78,7 @@ def test_pickles_are_refused_and_not_opened(tmp_path):
     model.config.save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(InputError, match=r"pytorch_model.bin, which may run code"):
-        load_text_model(tmp_path)
-    (tmp_path / "pytorch_model.bin").unlink()
-    with pytest.raises(InputError, match="no weights"):
+    with pytest.raises(InputError, match="they may run code"):
         load_text_model(tmp_path)
 
 
@@ -97,7 +94,7 @@ def test_code_in_the_folder_is_not_run(folder, tmp_path):
 
 
 def test_folders_without_a_model_are_refused(folder, tmp_path):
-    with pytest.raises(InputError, match=r"config.json"):
+    with pytest.raises(InputError, match=r"no folder .* with \.safetensors"):
         load_text_model(tmp_path)
     make_classifier().bert.save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)

@@ -122,7 +122,6 @@ def test_unknown_members_and_options_are_refused():
         (("lime",), "members for texts"),
         ((), "at least one"),
         ([("saliency", {"n_steps": 3})], "no option"),
-        ([("saliency", {"baselines": 0.0})], "no baselines"),
         ([("integrated_gradients", {"n_steps": 0})], "n_steps"),
     ):
         with pytest.raises(InputError, match=said):

@@ -72,9 +72,8 @@ def join_texts(found: Sequence[Found]) -> Explanation:
         row["gains"] = pad(e.gains, (0, width - e.gains.shape[1]))
         rows.append(row)
         asked_rows.append(_spread_asked(e.asked, own, width, most))
-    labels: Any = tuple(asked.name() or (e.labels or (None,))[0] for asked, e in found)
     ranking, ranked = None, [e.ranking for e in each]
-    if ranked[0] is not None and found[0][0].name() is None:
+    if ranked[0] is not None and not found[0][0].names:
         classes, scores = (
             torch.cat([getattr(r, k) for r in ranked]) for k in ("classes", "scores")
         )
@@ -85,7 +84,7 @@ def join_texts(found: Sequence[Found]) -> Explanation:
         feature_shape=(width,),
         curve=each[0].curve if len(each) == 1 and len(places[0]) == width else None,
         ranking=ranking,
-        labels=None if None in labels else labels,
+        labels=None if each[0].labels is None else tuple(e.labels[0] for e in each),
         checks=_join_checks(found),
         provenance=replace(
             each[0].provenance,
@@ -164,6 +163,6 @@ def find_earlier(e: Explanation, asked: OneText, absent: str) -> Any:
         raise InputError(f"previous was asked without absent={absent!r}")
     if e.texts is None or e.asked is None or list(e.texts[0]) != pieces:
         raise InputError("previous is of another text, or of other features of it")
-    if asked.name() and e.name(0) != asked.name():  # other columns
-        raise InputError(f"previous explains {e.name(0)}, and now it is {asked.name()}")
+    if asked.names and e.name(0) != ", not ".join(asked.names):  # other columns
+        raise InputError(f"previous explains {e.name(0)}, and now it is {', '.join(asked.names)}")
     return SimpleNamespace(asked=replace(e.asked, sets=e.asked.sets[..., places]), members=())

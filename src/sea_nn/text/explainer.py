@@ -237,7 +237,7 @@ class TextSEA:
             hiding=prepare(x, "baseline"),
             absent=self.says,
             choices=self.choices,
-            labels=None if self.language else request.labels,
+            labels=asked.names if self.language else request.labels,
             name=request.about.model_name or usual or named,
             told={"budget": self.budget, "absent": self.absent, "features": units},
         )

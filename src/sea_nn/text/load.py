@@ -18,7 +18,6 @@ from sea_nn.extras import check_extras, import_extra
 from sea_nn.model.opening import borrow
 
 SAFE = {"local_files_only": True, "trust_remote_code": False}
-UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
 
 
 def load_text_model(
@@ -30,13 +29,16 @@ def load_text_model(
     head becomes a classifier of ``labels`` (``ZeroShot``). A ``.gguf`` file is a language model
     with its tokenizer; it needs the packages gguf and accelerate.
     """
-    path = Path(folder).expanduser()
-    where: dict[str, Any] = dict(SAFE)
+    path, where = Path(folder).expanduser(), dict[str, Any](SAFE)
     if path.suffix == ".gguf" and path.is_file():
         check_extras(path.name, "gguf", "accelerate")
         path, where["gguf_file"], labels = path.parent, path.name, None
-    else:
-        _check_folder(path)
+    elif not any(path.glob("*.safetensors")):
+        raise InputError(
+            f"there is no folder {str(path)!r} with .safetensors: a text model is read from a "
+            "folder on this machine that model.save_pretrained(folder) wrote. Nothing is fetched, "
+            "and other weights are not read: they may run code when opened"
+        )
     transformers = import_extra("transformers", "a text model")
     bars = transformers.utils.logging
     shown = bars.is_progress_bar_enabled()
@@ -55,24 +57,6 @@ def load_text_model(
         if shown:
             bars.enable_progress_bar()
     return (ZeroShot(model, tokenizer, labels) if labels else model), tokenizer
-
-
-def _check_folder(path: Path) -> None:
-    """Refuse what is no folder of a model in safetensors."""
-    if not path.is_dir():
-        raise InputError(
-            f"there is no folder {str(path)!r}: a text model is read from a folder on this "
-            "machine that save_pretrained wrote; nothing is fetched"
-        )
-    if not (path / "config.json").is_file():
-        raise InputError(f"{path} has no config.json: give a folder that save_pretrained wrote")
-    if not any(path.glob("*.safetensors")):
-        pickled = sorted(found.name for kind in UNSAFE for found in path.glob(kind))
-        what = f"{pickled[0]}, which may run code when opened" if pickled else "no weights"
-        raise InputError(
-            f"{path} has {what}, and only .safetensors are read: save the model again with "
-            "model.save_pretrained(folder)"
-        )
 
 
 def _find_loader(transformers: Any, config: Any) -> Any:

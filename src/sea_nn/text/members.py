@@ -137,7 +137,5 @@ def expand(methods: Methods) -> tuple[Entry, ...]:
     pairs: Any = [m if isinstance(m, tuple) else (m, {}) for m in methods]  # type: ignore[union-attr]
     if not pairs or any(name not in MEMBERS for name, _ in pairs):
         raise InputError(f"members for texts are {', '.join(MEMBERS)}: name at least one of these")
-    if any("baselines" in own for _, own in pairs):
-        raise InputError("members for texts have no baselines: say absent= to SEA.for_text")
     named: Any = [(MEMBERS[name], own) for name, own in pairs]
     return expand_methods(named, optional=True)

@@ -47,7 +47,7 @@ class AskedText:
         reading: the text.
         target: the column that is explained, or a pair; None: the largest.
         ends: a language model's continuations. If there are none, the first answer, about the
-            whole text, chooses the token that the model expects.
+            whole text, chooses the token that the model expects. ``names`` has them as text.
         absent: what becomes of absent words.
         value: of a classifier, a function from its output to numbers [N]: they are its one column.
     """
@@ -65,6 +65,7 @@ class AskedText:
     ) -> None:
         self.module, self.tokenizer, self.reading = module, tokenizer, reading
         self.target, self.ends, self.value = target, tuple(ends), value
+        self.names = [repr(tokenizer.decode(list(end))) for end in ends]
         self.language, self.absent, self.alone = speaks(module), absent, False
         self.device = next((p.device for p in module.parameters()), torch.device("cpu"))
         bos, eos, pad = (getattr(tokenizer, f"{m}_token_id") for m in ("bos", "eos", "pad"))
@@ -95,6 +96,7 @@ class AskedText:
                 logits = find_logits(self.module(**self._stack([self.hide()]), **self.plain))
             said = logits[0, -1].float().log_softmax(0)
             self.ends = ((int(said.argmax()),),)
+            self.names.append(repr(self.tokenizer.decode(self.ends[0])))
             return said.max().expand(len(there), 1)
         rows = [left > 0.5 for left in there.cpu()]
         with torch.no_grad():
@@ -233,16 +235,11 @@ class AskedText:
             columns.update(zip(own, run(tail, own).unbind(1), strict=True))
         return torch.stack([columns[end] for end in self.ends], 1)
 
-    def name(self) -> str | None:
-        """The continuations, once they are known; None of a classifier."""
-        said = (repr(self.tokenizer.decode(list(end))) for end in self.ends)
-        return ", not ".join(said) if self.language else None
-
 
 class AskedWords:
     """One text of a model that is a function of lists of lists of words."""
 
-    device, tails = None, ((),)
+    device, tails, names = None, ((),), ()
 
     def __init__(self, model: Any, reading: Reading, target: Any, value: Any) -> None:
         self.model, self.reading, self.target, self.value = model, reading, target, value
@@ -256,9 +253,6 @@ class AskedWords:
         if isinstance(said, list) or hasattr(said, "__array_interface__"):
             said = torch.as_tensor(said)
         return said.float() if isinstance(said, Tensor) else said
-
-    def name(self) -> None:
-        """Its class is named by the caller."""
 
 
 OneText = AskedText | AskedWords
