@@ -7,7 +7,7 @@ from PIL import Image
 
 from sea_nn import SEA, explain_dataset
 from sea_nn.app import gallery
-from sea_nn.vision import load_model
+from sea_nn.vision.models import load_model
 from sea_nn.vision.shipped import load_sample
 from tests.helpers.browser import Browser
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sea_nn import SEA, Explanation
+from sea_nn import SEA, Explanation, Running
 from sea_nn.errors import InputError, KindError
 from tests.helpers.texts import SHORT, TEXT
 
@@ -21,7 +21,7 @@ def test_a_function_on_each_round_sees_the_text_and_may_end_its_questions(parts)
         seen.append(e)
         return len(seen) < 2
 
-    e = SEA.for_text(*parts, budget=64).explain([TEXT], target=0, on_round=watch)
+    e = SEA.for_text(*parts, budget=64).explain([TEXT], target=0, running=Running(on_round=watch))
     assert [one.texts for one in seen] == [e.texts] * 2
     assert e.function.n_answers == seen[-1].function.n_answers < 60
     assert seen[0].asked.sets.shape[1] < seen[1].asked.sets.shape[1]
@@ -31,12 +31,10 @@ def test_a_function_on_each_round_sees_the_text_and_may_end_its_questions(parts)
 def test_time_and_tolerance_end_the_questions(parts):
     sea = SEA.for_text(*parts, budget=40)
     whole = sea.explain([TEXT], target=0)
-    for stop in ({"seconds": 0.0}, {"tolerance": 10.0}):
-        e = sea.explain([TEXT], target=0, **stop)
+    for stop in (Running(seconds=0.0), Running(tolerance=10.0)):
+        e = sea.explain([TEXT], target=0, running=stop)
         assert e.function.n_answers < whole.function.n_answers
         assert e.attribution.shape == whole.attribution.shape
-    with pytest.raises(InputError, match="seconds must be"):
-        sea.explain([TEXT], seconds=-1)
 
 
 def test_earlier_answers_count_as_asked(parts, first):
@@ -81,8 +79,7 @@ def test_a_language_model_goes_on_with_the_same_continuation(speaker):
 
 
 def test_the_smallest_set_counts_no_words_that_take_no_part(parts):
-    sea = SEA.for_text(*parts, budget=20, features=[(0, 4), (5, 8)])
-    e = sea.explain(["film was not bad"], target=0)
+    e = SEA.for_text(*parts, budget=20).explain(["film was [SEP]"], target=0)
     assert len(e.texts[0]) == 3
     for keep in (True, False):
         assert int(e.smallest(keep=keep, share=0.99).count) <= 2

@@ -8,7 +8,7 @@ import torch
 from sea_nn.errors import InputError, KindError
 from sea_nn.text.assemble import cut_pieces
 from sea_nn.text.model import AskedText
-from sea_nn.text.reading import NOBODY, check_spans, find_sentences, find_words, read_text
+from sea_nn.text.reading import NOBODY, find_sentences, find_words, read_text
 from tests.helpers.texts import TEXT
 
 
@@ -46,7 +46,6 @@ def test_the_tokens_of_a_word_are_its_own_and_special_ones_nobodys(tokenizer):
         ("bad [SEP] film", "words", ["bad", "film"]),  # a special token is none
         ("acting was bad", "tokens", ["act", "ing", "was", "bad"]),
         ("bad film. good plot.", "sentences", ["bad film.", "good plot."]),
-        ("the film was bad", [(9, 16), (0, 8)], ["the film", "was bad"]),
         (" ".join(["bad"] * 600), "words", ["bad"] * 600),
         ("bad \U0001f44e\U0001f3fd film", "words", ["bad", "\U0001f44e\U0001f3fd", "film"]),
         ("fi\u0301lm ba\u0308d", "words", ["fi\u0301lm", "ba\u0308d"]),  # accents of their own
@@ -61,12 +60,6 @@ def test_what_the_features_of_a_text_are(tokenizer, text, features, words):
     pieces, places = cut_pieces(reading)
     assert "".join(pieces) == text
     assert [pieces[k].strip() for k in places] == words or features == "tokens"
-
-
-def test_what_is_outside_of_spans_is_nobodys(tokenizer):
-    outside = read_text(tokenizer, "the film was bad", [(13, 16)])
-    assert outside.words == ["bad"]
-    assert outside.owner.tolist() == [NOBODY] * 4 + [0, NOBODY]
 
 
 @pytest.mark.parametrize(
@@ -84,16 +77,6 @@ def test_what_is_no_text_is_refused(tokenizer, text, said):
         read_text(tokenizer, text)
     with pytest.raises(InputError, match="does not say where"):
         read_text(SimpleNamespace(is_fast=False), "the film was bad")
-
-
-@pytest.mark.parametrize(
-    ("spans", "said"),
-    [([(0, 99)], "characters"), ([(3, 3)], "characters"), ([(0, 4), (2, 6)], "overlap"),
-     (["the"], "characters")],
-)  # fmt: skip
-def test_spans_that_cannot_be_are_refused(spans, said):
-    with pytest.raises(InputError, match=said):
-        check_spans("the film was bad", spans)
 
 
 def test_a_long_text_is_cut_and_that_is_said(tokenizer):

@@ -131,9 +131,8 @@ class Subject:
                 target,
                 labels=labels,
                 model_name=self.name,
-                progress=running.progress,
-                on_round=running.on_round,
                 previous=previous,
+                running=running,
             )
         assert given.x is not None
         images = None if given.image is None else given.image.unsqueeze(0)

@@ -182,9 +182,8 @@ class Texts(Subject):
 
     def explain(self, opened: Any, progress: Progress) -> Explanation:
         """Explain a text."""
-        told = {"model_name": self.name, "progress": progress}
-        found: Explanation = self.sea.explain([opened], self.aim, **told)
-        return found
+        running = Running(progress=progress)
+        return self.sea.explain([opened], self.aim, model_name=self.name, running=running)
 
 
 def load(o: ModelOptions) -> LoadedModel:

@@ -1,7 +1,7 @@
 """From the explanations of single texts, over their own words, to one of all of them.
 
 The positions of a map are the pieces of a text, in order: words, each with the white space after
-it, and pieces that take no part (cut off, or outside the spans). Pieces joined give the text.
+it, and pieces that take no part, cut off or special. Pieces joined give the text.
 Shorter texts are filled up with empty pieces. What takes no part has no gain and comes last.
 """
 

@@ -6,7 +6,6 @@ A text is an input like others: its words are there, 1, or left out, 0 (``AskedT
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.call import About, Call, Request, Running, Settings, check_previous
-from sea_nn.config import check_seed, check_whole
+from sea_nn.config import check_choice, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import TEXT, Features
 from sea_nn.members.registry import Entry, Methods
 from sea_nn.model.opening import borrow
-from sea_nn.model.outputs import Output, Progress
+from sea_nn.model.outputs import Output
 from sea_nn.questions.absent import prepare
 from sea_nn.text.assemble import Found, find_earlier, join_texts
 from sea_nn.text.load import ZeroShot
@@ -50,8 +49,8 @@ class TextSEA:
             attention_lrp, leave_one_out, or pairs of a name and its options, such as
             ``("integrated_gradients", {"n_steps": 32})``. Left out, the first two, which share one
             pass, or none where the model has no embeddings.
-        features: what is explained: "words", "tokens", "sentences", or spans, (start, end) in
-            characters (of several texts, a list for each). Special tokens never take part.
+        features: what is explained: "words", "tokens" or "sentences". Special tokens never take
+            part.
         absent: what becomes of words when the model is asked without them: "mask" (the mask
             token), "delete", or "pad" (nothing attends to them). Left out, "mask", or "delete"
             where there is no mask token. Language models and functions of words read the words
@@ -68,7 +67,7 @@ class TextSEA:
         *,
         budget: int = 128,
         methods: Methods | None = None,
-        features: str | Sequence[Any] = "words",
+        features: str = "words",
         absent: Absent | None = None,
         output: str | None = None,
         seed: int = 0,
@@ -80,11 +79,7 @@ class TextSEA:
                 "give a torch.nn.Module and its tokenizer of Hugging Face, or a function of lists "
                 f"of words alone; got {type(model).__name__} and {type(tokenizer).__name__}"
             )
-        if isinstance(features, str) and features not in FEATURES:
-            raise InputError(
-                f"features must be {', '.join(map(repr, FEATURES))}, or spans (start, end); got "
-                f"{features!r}"
-            )
+        check_choice("features", features, FEATURES)
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
             raise InputError(
                 "models with an encoder and a decoder are not explained: sequence classifiers and "
@@ -114,12 +109,9 @@ class TextSEA:
         *,
         labels: Sequence[str] | None = None,
         model_name: str = "",
-        progress: Progress | None = None,
         internal_batch_size: int | None = None,
         previous: Explanation | None = None,
-        on_round: Callable[[Explanation], bool | None] | None = None,
-        seconds: float | None = None,
-        tolerance: float | None = None,
+        running: Running | None = None,
     ) -> Explanation:
         """Explain what the model says of each text.
 
@@ -133,15 +125,11 @@ class TextSEA:
                 classifier's output to numbers [N] explains these.
             labels: names of all the model's classes; left out, the model's own.
             model_name: what to call the model in reports.
-            progress: called with (member or "questions", evaluations done, evaluations in all).
             internal_batch_size: the most variants in one pass; by default by their lengths.
             previous: an explanation of the same texts: what the model answered then counts as
                 asked, of a classifier whatever the target was.
-            on_round: is given the explanation of the text at hand after each round of questions,
-                and may return False to ask no more about it.
-            seconds: ask no more after this time in all; each text has an equal share of what is
-                left.
-            tolerance: ask no more about a text once its ``predict_error`` is at most this.
+            running: progress, rounds, when to stop, and what an error does. A round is of the text
+                at hand, and of its seconds each text has an equal share of what is left.
 
         An interrupt (Ctrl-C) ends the questions: the explanation is of the texts until then.
         """
@@ -159,7 +147,7 @@ class TextSEA:
             label = getattr(target, "__name__", "<lambda>")
             names = ("value" if label == "<lambda>" else label,)
             value, target, output = target, 0, Output("value", found="a function of the output")
-        targets, spans = _split_targets(target, count), self._split_features(count)
+        targets = _split_targets(target, count)
         if self.language:  # of two continuations they are logits: one if it can only be these
             kind = "logits" if isinstance(targets[0], tuple) else "value"
             output = Output(kind, found="log-probabilities of continuations")
@@ -171,13 +159,13 @@ class TextSEA:
             limit=internal_batch_size,
             about=About(model_name=model_name),
             previous=previous,
-            running=Running(progress, on_round, seconds, tolerance),
+            running=Running() if running is None else running,
         )
         found: list[Found] = []
         with borrow(self.model) as twin:
             for i, text in enumerate(texts):
                 try:
-                    asked = self._read(twin, value, text, spans[i], targets[i])
+                    asked = self._read(twin, value, text, targets[i])
                     own = self._follow(request, asked, i, count, time.perf_counter() - started)
                     found.append((asked, explain(self._prepare(asked, output, own))))
                 except InputError as error:
@@ -187,18 +175,18 @@ class TextSEA:
                     break
         return join_texts(found)
 
-    def _read(self, model: Any, value: Any, text: Any, features: Any, target: Any) -> OneText:
+    def _read(self, model: Any, value: Any, text: Any, target: Any) -> OneText:
         """One text as the model reads it, and what is explained of it."""
         if self.tokenizer is None:
             return AskedWords(model, read_words(text), target, value)
         how: Any = {"absent": self.absent, "value": value}
         if not self.language:
-            reading = read_text(self.tokenizer, text, features, limit=self.limit)
+            reading = read_text(self.tokenizer, text, self.features, limit=self.limit)
             return AskedText(model, self.tokenizer, reading, target, **how)
         both = target if isinstance(target, tuple) else () if target is None else (target,)
         ends = [_find_end(one, self.tokenizer) for one in both]
         room = self.limit and self.limit - max(map(len, ends), default=1) + 1
-        reading = read_text(self.tokenizer, text, features, limit=room, keep_end=True)
+        reading = read_text(self.tokenizer, text, self.features, limit=room, keep_end=True)
         pair = tuple(map(ends.index, ends)) if isinstance(target, tuple) else 0
         return AskedText(model, self.tokenizer, reading, pair, ends, **how)
 
@@ -224,7 +212,6 @@ class TextSEA:
         n, budget = len(asked.reading), max(1, self.budget // len(asked.tails))
         x, features = torch.ones(1, n, device=asked.device), Features(TEXT, (n,), input_shape=(n,))
         named, usual = type(self.model).__name__, getattr(self.model, "__name__", None)
-        units = self.features if isinstance(self.features, str) else "spans"
         return Call(
             settings=Settings(asked, budget=budget, seed=self.seed),
             request=request,
@@ -239,18 +226,8 @@ class TextSEA:
             choices=self.choices,
             labels=asked.names if self.language else request.labels,
             name=request.about.model_name or usual or named,
-            told={"budget": self.budget, "absent": self.absent, "features": units},
+            told={"budget": self.budget, "absent": self.absent, "features": self.features},
         )
-
-    def _split_features(self, count: int) -> list[Any]:
-        """The features of each text: a name is for all; spans are of one text or of each."""
-        if isinstance(self.features, str):
-            return [self.features] * count
-        spans = list(self.features)
-        if all(isinstance(end, int) for one in spans for end in one):
-            spans = [spans]
-        _check_count("features", len(spans), count)
-        return spans
 
     def name_labels(self, labels: Sequence[str] | None) -> Sequence[str] | None:
         """The names of all classes."""
@@ -276,8 +253,8 @@ def _find_limit(model: Any, tokenizer: Any) -> int | None:
 def _choose_absent(absent: Absent | None, tokenizer: Any, language: bool) -> tuple[Absent, str]:
     """What becomes of words that are left out, and how that is said."""
     mask = None if language else getattr(tokenizer, "mask_token_id", None)
-    if absent not in (None, *ABSENT):
-        raise InputError(f"absent must be {', '.join(map(repr, ABSENT))}; got {absent!r}")
+    if absent is not None:
+        check_choice("absent", absent, tuple(ABSENT))
     if absent not in (None, "delete") and (tokenizer is None or language):
         who = "a language model" if language else "a function of words"
         raise InputError(f'{who} reads the words that are left: absent="delete" or nothing')
@@ -333,8 +310,7 @@ def _find_class(one: Any, names: Sequence[str] | None) -> Any:
         return one
     known = list(names or ())
     if one not in known:
-        near = difflib.get_close_matches(one, known, 5, 0) or ["none: give a number"]
-        raise InputError(f"the model has no class {one!r}; its classes: {', '.join(near)}")
+        raise InputError(f"the model has no class {one!r}; its classes: {', '.join(known[:20])}")
     return known.index(one)
 
 

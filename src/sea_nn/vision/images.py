@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from sea_nn.config import check_choice
-from sea_nn.errors import InputError, KindError
+from sea_nn.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,8 +53,6 @@ def load_image(source: str | Path | IO[bytes]) -> Image.Image:
                 f"There is no image at {source[:200]}: check the name. A folder, a pipe or a "
                 "device is none"
             )
-    elif not hasattr(source, "read"):
-        raise KindError(f"load_image takes a path or a binary file, not {type(source).__name__}.")
     try:
         with warnings.catch_warnings(action="ignore"):  # Pillow warns of odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -176,11 +174,6 @@ class Preprocess:
         return self.crop if isinstance(self.crop, tuple) else (self.crop, self.crop)
 
     def _view(self, image: Image.Image) -> Image.Image:
-        if not isinstance(image, Image.Image):
-            raise KindError(
-                f"Preprocess takes a Pillow image, not {type(image).__name__}; "
-                "read a file with sea_nn.vision.images.load_image."
-            )
         image = to_rgb(image)
         if self.channels == 1:
             image = image.convert("L")

@@ -91,14 +91,10 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
 
     The global random state is left as it was.
     """
-    if not isinstance(name, str):
-        raise KindError(f"A model is asked for by its name, a str; got {type(name).__name__}.")
     try:
-        place = torch.device(device)
-        torch.empty(0, device=place)
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"The device {device!r} cannot be used here ({reason}).") from error
+        raise InputError(f"The device {device!r} cannot be used here ({error}).") from error
     find_known(name)
     prefix, _, rest = name.partition(":")
     with torch.random.fork_rng(devices=[]):  # building layers draws random numbers
@@ -112,7 +108,7 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
             loaded = _load_resnet50(find_resnet())
         else:
             loaded = _load_efficientnet(int(prefix[-1]))
-    return replace(loaded, model=loaded.model.to(place).eval(), name=name)
+    return replace(loaded, model=loaded.model.to(device).eval(), name=name)
 
 
 def _load_fashion() -> LoadedModel:
