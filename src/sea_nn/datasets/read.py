@@ -58,45 +58,39 @@ class ExplainedInput:
     @property
     def map(self) -> Tensor:
         """The SEA map, float32 [H, W], [F] or [C, T]."""
-        return widen(self._tensors["map"]) * float(self._tensors["map_max"])
+        return widen(self._get("map")) * self.row["map_max"]
 
     @property
     def members(self) -> Tensor | None:
         """The members' heatmaps, float32 [m, *shape]; None if the run did not keep them."""
-        found = self._find("members")
-        return None if found is None else widen(found[: len(self.methods)])
+        found = self._tensors.get("members")
+        return None if found is None else widen(found)
 
     @property
     def top(self) -> Tensor:
         """The first features as greedy took them, int64 [k]."""
-        return torch.from_numpy(self._tensors["top"].astype(np.int64))
-
-    @property
-    def view(self) -> str:
-        """How its map is shown: a picture, slices, lines, bars."""
-        return self._data.manifest.kind.view
+        return torch.from_numpy(self._get("top").astype(np.int64))
 
     @property
     def thumbnail(self) -> Tensor | None:
         """The input as a small picture, uint8 [h, w, 3]; None if it is none."""
-        found = self._find("thumbnail")
+        found = self._tensors.get("thumbnail")
         return None if found is None else torch.from_numpy(found).expand(-1, -1, 3)
 
-    def _find(self, name: str) -> Array | None:
-        return None if self.row["place"] is None else self._tensors.get(name)
+    def _get(self, name: str) -> Array:
+        if not self._tensors:
+            raise InputError(f"{self.id} has no map: {self.row['error']}")
+        return self._tensors[name]
 
     @cached_property
     def _tensors(self) -> dict[str, Array]:
         """What is stored of it, read when it is first asked for, and checked."""
-        place = self.row["place"]
-        if place is None:
-            raise InputError(f"{self.id} has no map: {self.row['error']}")
+        if self.row["checksum"] is None:
+            return {}
         try:
             file = self._data._open(self._path)
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            # numpy has no scalars in slices of one axis: of a slice of one row the only entry.
-            found = {name: one[place : place + 1][0] for name, one in slices.items()}
-        except (SafetensorError, OSError, TypeError, AttributeError, IndexError) as error:
+            found = storage.pick_tensors(file.keys(), file.get_tensor, self.row["index"])
+        except (SafetensorError, OSError) as error:
             raise DamagedError(f"{self._path} cannot be read ({error}); {AGAIN}") from error
         if storage.sum_tensors(found) != self.row["checksum"]:
             raise DamagedError(f"the map of {self.id} is damaged in {self._path}; {AGAIN}")
@@ -114,7 +108,7 @@ class ExplainedInput:
         if members is None:
             members, methods = scale(values.unsqueeze(0)), ("SEA's own map",)
         name = self.row["target_name"] or f"class {self.row['target']}"
-        picture = self.thumbnail if self.view == "picture" else None
+        picture = self.thumbnail if manifest.kind.view == "picture" else None
         if picture is not None:
             large = interpolate(picture.permute(2, 0, 1)[None].float(), tuple(values.shape))
             picture = large.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
@@ -201,22 +195,21 @@ class ExplainedDataset:
         """
         column, down = (sort or "index").lstrip("-"), (sort or "").startswith("-")
         known = [*COLUMNS, "seconds", "failed", "checked"]
-        unknown = {*wanted, column}.difference(known)
-        if unknown:
-            raise InputError(f"there is no column {unknown.pop()!r}; known are {', '.join(known)}")
+        for name in (*wanted, column):
+            if name not in known:
+                raise InputError(f"there is no column {name!r}; known are {', '.join(known)}")
         rows = self.to_arrow().to_pylist()
         for row in rows:
             row |= {"failed": row["error"] is not None, "checked": not row["checks"]}
-
-        def fits(value: Any, want: Any) -> bool:
+        for name, want in wanted.items():
             if isinstance(want, tuple):
-                return value is not None and want[0] <= value <= want[1]
-            return bool(value == want)
-
-        kept = [row for row in rows if all(fits(row[c], want) for c, want in wanted.items())]
-        there = [row for row in kept if row[column] is not None]
+                rows = [row for row in rows if row[name] is not None]
+                rows = [row for row in rows if want[0] <= row[name] <= want[1]]
+            else:
+                rows = [row for row in rows if row[name] == want]
+        there = [row for row in rows if row[column] is not None]
         there.sort(key=lambda row: row[column], reverse=down)
-        return [row["id"] for row in (*there, *(row for row in kept if row[column] is None))]
+        return [row["id"] for row in (*there, *(row for row in rows if row[column] is None))]
 
     def to_arrow(self) -> Any:
         """All rows as one Arrow table, with the seconds that each input took."""

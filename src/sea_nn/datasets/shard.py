@@ -27,7 +27,6 @@ from sea_nn.datasets.sources import Source
 from sea_nn.datasets.storage import Array, Result, commit, list_committed, log, read_results
 from sea_nn.errors import MemberError, SEAError
 from sea_nn.explanation.assemble import COUNT, MUCH
-from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import show_input
 from sea_nn.metrics.scoring import query_sets
 from sea_nn.paper.heatmaps import is_flat
@@ -190,6 +189,17 @@ def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
     nothing = ~e.attribution.flatten(1).any(1, keepdim=True)  # no feature is worth anything
     empty = torch.cat([flat, nothing.cpu()], 1).tolist()
     little = [False] * len(x) if e.function is None else (e.function.find_doubt() > MUCH).tolist()
+    values = e.attribution.reshape(len(e), *e.shape).float()
+    largest = values.flatten(1).amax(1)
+    if manifest.precision == "float32":
+        largest = torch.ones_like(largest)
+    divisor = largest.where(largest > 0, 1.0).reshape(-1, *(1 for _ in e.shape))
+    tensors = {
+        "map": narrow(values / divisor, manifest.precision),
+        "top": e.order[:, :TOP].cpu().numpy().astype(np.min_scalar_type(e.order.shape[1])),
+    }
+    if manifest.stored_members:
+        tensors["members"] = narrow(e.maps, manifest.precision)
     columns = {
         "label": labels,
         "target": e.target.tolist(),
@@ -199,8 +209,8 @@ def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
         "predict_error": none if e.predict_error is None else e.predict_error.tolist(),
         "keep": kept,
         "remove": removed,
+        "map_max": largest.tolist(),
     }
-    tensors = _make_small(e, manifest.precision, manifest.stored_members)
     pictures = show_input(plain)
     if pictures is not None:
         tensors["thumbnail"] = _shrink(pictures[..., : x.shape[1]])  # one channel if it has one
@@ -228,23 +238,6 @@ def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
             row |= {"error_kind": "dead", "error": DEAD}
         found.append((row, None if dead else {name: t[i] for name, t in tensors.items()}))
     return found
-
-
-def _make_small(e: Explanation, precision: str, members: bool) -> dict[str, Array]:
-    """What is stored of a batch's maps."""
-    values = e.attribution.reshape(len(e), *e.shape).float()
-    largest = values.flatten(1).amax(1)
-    if precision == "float32":
-        largest = torch.ones_like(largest)
-    divisor = largest.where(largest > 0, 1.0).reshape(-1, *(1 for _ in e.shape))
-    stored = {
-        "map": narrow(values / divisor, precision),
-        "map_max": largest.cpu().numpy(),
-        "top": e.order[:, :TOP].cpu().numpy().astype(np.min_scalar_type(e.order.shape[1])),
-    }
-    if members:
-        stored["members"] = narrow(e.maps, precision)
-    return stored
 
 
 def narrow(values: Tensor, precision: str) -> Array:

@@ -19,7 +19,7 @@ import platform
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -51,11 +51,11 @@ COLUMNS = {
     "target": "int32", "target_name": "string", "score": "float32", "unit": "string",
     "predicted": "int32", "correct": "bool_", "agreement": "float32", "predict_error": "float32",
     "methods": "[string", "checks": "[string", "keep": "[float32", "remove": "[float32",
-    "evaluations": "int32", "error": "string", "error_kind": "string", "place": "int32",
+    "evaluations": "int32", "error": "string", "error_kind": "string", "map_max": "float32",
     "checksum": "int64",
 }  # fmt: skip
-"""The columns of a row and their types in Arrow; "[" begins a list. ``place`` is where an input's
-tensors lie in the tensor file, and ``checksum`` is theirs; inputs that failed have neither."""
+"""The columns of a row and their types in Arrow; "[" begins a list. ``checksum`` is that of an
+input's tensors, which are called by its number and their name; inputs that failed have none."""
 
 
 class BusyError(SEAError, RuntimeError):
@@ -109,31 +109,6 @@ def read_checked(path: Path, digest: str = "") -> bytes:
     return content
 
 
-def _write_parquet(path: Path, table: Any, facts: Mapping[str, Any]) -> None:
-    pa, file = import_arrow(), io.BytesIO()
-    # Arrow's own copy of the schema, which is left out, would hold the facts a second time.
-    with pa.parquet.ParquetWriter(
-        file, table.schema, compression="zstd", store_schema=False
-    ) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({KEY: json.dumps(dict(facts)), b"seal": BLANK})
-    with write_atomically(path) as place:
-        place.write(seal(file.getvalue()))
-
-
-def _read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, dict[str, Any]]:
-    pa = import_arrow()
-    content = read_checked(path)
-    try:
-        file = pa.parquet.ParquetFile(pa.BufferReader(content))
-        # Arrow's own threads would free the content in their own time; at the end of a program
-        # that aborts it.
-        rows = file.read(columns=columns, use_threads=False)
-        return rows, json.loads(file.metadata.metadata[KEY])
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise DamagedError(f"{path} holds something else ({error}); {AGAIN}") from error
-
-
 def rows_path(out: Path, shard: int) -> Path:
     """The Parquet part that commits a shard."""
     return out / "rows" / f"{shard // 1000:04d}" / f"{shard:07d}.parquet"
@@ -151,33 +126,28 @@ def commit(out: Path, shard: int, results: Sequence[Result], run: str) -> int:
     The rows say which run they are of, and which tensors they belong to.
     """
     results = sorted(results, key=lambda result: int(result[0]["index"]))
-    kept = [(row, tensors) for row, tensors in results if tensors is not None]
-    names = kept[0][1] if kept else ()
-    stacked = {name: _stack([tensors[name] for _, tensors in kept]) for name in names}
-    for place, (row, _) in enumerate(kept):
-        own = {name: values[place] for name, values in stacked.items()}
-        row |= {"place": place, "checksum": sum_tensors(own)}
-    content = serialize(stacked)
+    stored: dict[str, Array] = {}
+    for row, tensors in results:
+        if tensors is not None:
+            row["checksum"] = sum_tensors(tensors)
+            stored |= {f"{row['index']}.{name}": values for name, values in tensors.items()}
+    content = serialize(stored)
     facts = {"shard": shard, "run": run, "tensors": hashlib.sha256(content).hexdigest()}
     maps, target = tensors_path(out, shard, facts), rows_path(out, shard)
     with write_atomically(maps) as file:
         file.write(content)
-    table = import_arrow().Table.from_pylist([row for row, _ in results], schema=row_schema())
-    _write_parquet(target, table, facts)
+    pa, draft, schema = import_arrow(), io.BytesIO(), row_schema()
+    # Arrow's own copy of the schema, which is left out, would hold the facts a second time.
+    how = {"compression": "zstd", "store_schema": False}
+    with pa.parquet.ParquetWriter(draft, schema, **how) as writer:
+        writer.write_table(pa.Table.from_pylist([row for row, _ in results], schema=schema))
+        writer.add_key_value_metadata({KEY: json.dumps(facts), b"seal": BLANK})
+    with write_atomically(target) as file:
+        file.write(seal(draft.getvalue()))
     for other in maps.parent.glob(f"{shard:07d}.*.safetensors"):
         if other != maps:  # of before a retry, or of a process that was killed
             other.unlink(missing_ok=True)
     return len(content) + target.stat().st_size
-
-
-def _stack(arrays: Sequence[Array]) -> Array:
-    """Arrays in one; inputs that fell back on fewer members get zeros for the missing maps."""
-    largest = np.max([one.shape for one in arrays], axis=0)
-    stacked = np.zeros((len(arrays), *largest.astype(int)), arrays[0].dtype)
-    for i, one in enumerate(arrays):
-        place: Any = (i, *map(slice, one.shape))
-        stacked[place] = one
-    return stacked
 
 
 def list_committed(out: Path) -> list[int]:
@@ -190,7 +160,16 @@ def read_rows(
     out: Path, shard: int, columns: Sequence[str] | None = None
 ) -> tuple[Any, dict[str, Any]]:
     """The rows of a committed shard, an Arrow table, and the facts that it was committed with."""
-    return _read_parquet(rows_path(out, shard), columns)
+    pa, path = import_arrow(), rows_path(out, shard)
+    content = read_checked(path)
+    try:
+        file = pa.parquet.ParquetFile(pa.BufferReader(content))
+        # Arrow's own threads would free the content in their own time; at the end of a program
+        # that aborts it.
+        rows = file.read(columns=columns, use_threads=False)
+        return rows, json.loads(file.metadata.metadata[KEY])
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise DamagedError(f"{path} holds something else ({error}); {AGAIN}") from error
 
 
 def read_tensors(out: Path, shard: int, facts: Mapping[str, Any]) -> Tensors:
@@ -204,8 +183,14 @@ def read_results(out: Path, shard: int) -> Iterator[Result]:
     table, facts = read_rows(out, shard)
     tensors = read_tensors(out, shard, facts)
     for row in table.to_pylist():
-        place = row["place"]
-        yield row, None if place is None else {name: all_[place] for name, all_ in tensors.items()}
+        own = None if row["checksum"] is None else pick_tensors(tensors, tensors.get, row["index"])
+        yield row, own
+
+
+def pick_tensors(names: Iterable[str], get: Callable[[str], Any], number: int) -> dict[str, Array]:
+    """The tensors of one input, of all in a file."""
+    start = f"{number}."
+    return {name.removeprefix(start): get(name) for name in names if name.startswith(start)}
 
 
 def find_whole(out: Path, look: Callable[[Any, Mapping[str, Any]], Any]) -> dict[int, Any]:
