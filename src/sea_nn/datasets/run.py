@@ -8,7 +8,6 @@ Started again with the same arguments, it does only what is missing.
 from __future__ import annotations
 
 import copy
-import errno
 import math
 import sys
 import warnings
@@ -200,15 +199,13 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
                     "an input must be columns [F], a series [C, T], an image [C, H, W] or a "
                     f"volume [C, D, H, W]; it is {list(x.shape)}"
                 )
-            if shape and (x.shape != shape or not bool(x.isfinite().all())):
-                continue
-            shape = tuple(x.shape)
+            shape = shape or tuple(x.shape)
             if settings.output is not None:
                 return shape, sea
-            x = x.unsqueeze(0).to(find_device(model))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", AssumptionWarning)  # said once, below
-                with open_model(model, x) as probe:
+            if x.shape == shape and bool(x.isfinite().all()):
+                x = x.unsqueeze(0).to(find_device(model))
+                quietly = warnings.catch_warnings(action="ignore", category=AssumptionWarning)
+                with quietly, open_model(model, x) as probe:
                     answers.append(probe.whole)
                     operation = probe.operation
         except Exception as error:  # it gets its own row later
@@ -237,28 +234,23 @@ def _run(
     with Progress(manifest.count, before, quiet) as progress:
         if before and tasks:
             progress.say(f"{before} of {manifest.count} inputs were done before")
-        try:
-            if tasks and (workers > 1 or address is not None):
-                from sea_nn.datasets.cluster import run_on_ray
+        if tasks and (workers > 1 or address is not None):
+            from sea_nn.datasets.cluster import run_on_ray
 
-                given_up = run_on_ray(job, tasks, progress, workers, address)
-            else:
-                for task in tasks:
-                    if progress.signal:
-                        break
-                    progress.commit(do_shard(job, task, progress.tick))
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise OSError(
-                error.errno,
-                "the disk is full; whole shards are kept. Make room and start the same command "
-                "again",
-                str(out),
-            ) from error
+            given_up = run_on_ray(job, tasks, progress, workers, address)
+            tasks = ()
+        for task in tasks:
+            if progress.signal:
+                break
+            progress.commit(do_shard(job, task, progress.tick))
     manifest.check_there(out)
     n_done, errors = _count_rows(out)
-    outcome = Outcome(
+    if n_done < manifest.count:
+        found = f"{n_done} of {manifest.count} inputs are in {out}"
+        progress.end(f"stopped: {found}; start the same command again to go on")
+        if not given_up:
+            raise say_lost(out, found)
+    return Outcome(
         out,
         manifest.count,
         n_done,
@@ -270,12 +262,6 @@ def _run(
         errors=errors,
         given_up=given_up,
     )
-    if n_done < manifest.count:
-        found = f"{n_done} of {manifest.count} inputs are in {out}"
-        progress.end(f"stopped: {found}; start the same command again to go on")
-        if not given_up:
-            raise say_lost(out, found)
-    return outcome
 
 
 def _count_rows(out: Path) -> tuple[int, dict[str, tuple[int, str]]]:

@@ -6,6 +6,7 @@
 """
 
 import inspect
+import json
 import math
 import re
 from collections.abc import Callable
@@ -119,18 +120,16 @@ def get_metric(name: str | Metric) -> Metric:
         near = get_close_matches(head, METRICS, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise InputError(f"there is no metric {head!r}; {hint}metrics: {', '.join(METRICS)}")
-    factory = METRICS[head]
-    known = inspect.signature(factory).parameters
     options: dict[str, object] = {}
-    for number, part in enumerate(rest.split(",") if rest else []):
+    for part in rest.split(",") if rest else ():
         key, equals, value = part.strip().partition("=")
-        if not equals and number == 0 and "perturbation" in known:
-            key, value = "perturbation", key
-        elif not equals or key not in known:
-            takes = ", ".join(known) or "none"
-            raise InputError(f"{part!r} in {name!r} is no option of {head}; its options: {takes}")
-        found = re.fullmatch(r"\d+(\.\d+)?", value)
-        options[key] = value if not found else float(value) if found[1] else int(value)
+        options[key if equals else "perturbation"] = value if equals else key
+        if equals and re.fullmatch(r"[0-9.]+", value):
+            options[key] = json.loads(value)
+    factory = METRICS[head]
+    if options.keys() - (known := inspect.signature(factory).parameters).keys():
+        takes = ", ".join(known) or "none"
+        raise InputError(f"{rest!r} in {name!r} is no option of {head}; its options: {takes}")
     return replace(factory(**options), name=name)
 
 

@@ -20,6 +20,7 @@ from sea_nn.errors import InputError
 from sea_nn.metrics.map_batch import Metric
 
 _BLOCK = 1 << 24
+Middle = Literal["mean", "median"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,7 @@ class Estimate:
 
 
 def bootstrap_mean(
-    scores: Tensor,
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
-    middle: Literal["mean", "median"] = "mean",
+    scores: Tensor, *, resamples: int = 2000, seed: int = 0, middle: Middle = "mean"
 ) -> Estimate:
     """Return the mean (or median) of scores [N, m] over inputs with its 95 % percentile interval.
 
@@ -69,10 +66,8 @@ def bootstrap_mean(
     return Estimate(sum_up(values, dim=0), low, high, n)
 
 
-def bootstrap_difference(scores: Tensor, against: int, **options: Any) -> Estimate:
-    """Return each method's mean difference to the method ``against``, input by input.
-
-    Options are those of ``bootstrap_mean``; the median is that of the inputs' differences.
+def bootstrap_difference(scores: Tensor, against: int, *, middle: Middle = "mean") -> Estimate:
+    """Return each method's mean (or median) difference to the method ``against``, input by input.
 
     The differences are paired, so what makes an input easy or hard for all methods cancels: an
     interval without 0 is evidence that a method differs, even where those of the means overlap.
@@ -84,7 +79,7 @@ def bootstrap_difference(scores: Tensor, against: int, **options: Any) -> Estima
         )
     other = scores[:, against : against + 1]
     equal = torch.isclose(scores, other, rtol=1e-9, atol=0)
-    return bootstrap_mean((scores - other).masked_fill(equal, 0), **options)
+    return bootstrap_mean((scores - other).masked_fill(equal, 0), middle=middle)
 
 
 @dataclass(frozen=True)
@@ -113,20 +108,21 @@ class Scores:
 
     def mean(self, metric: str) -> dict[str, float]:
         """Return each method's mean over the inputs on which all methods have a value."""
-        means = self.estimate(metric, resamples=1).mean
+        middle = self._find(metric).middle
+        means = bootstrap_mean(self.values[metric], resamples=1, middle=middle).mean
         return dict(zip(self.methods, means.tolist(), strict=True))
 
-    def estimate(self, metric: str, **options: Any) -> Estimate:
+    def estimate(self, metric: str) -> Estimate:
         """Return each method's mean with its bootstrap interval; see ``bootstrap_mean``."""
         middle = self._find(metric).middle
-        return bootstrap_mean(self.values[metric], middle=middle, **options)
+        return bootstrap_mean(self.values[metric], middle=middle)
 
-    def difference(self, metric: str, against: str, **options: Any) -> Estimate:
+    def difference(self, metric: str, against: str) -> Estimate:
         """Return each method's paired difference to another; see ``bootstrap_difference``."""
         if against not in self.methods:
             raise InputError(f"there is no method {against!r}; scored: {', '.join(self.methods)}")
-        place, middle = self.methods.index(against), self._find(metric).middle
-        return bootstrap_difference(self.values[metric], place, middle=middle, **options)
+        middle, place = self._find(metric).middle, self.methods.index(against)
+        return bootstrap_difference(self.values[metric], place, middle=middle)
 
     def best(self, metric: str, without: Sequence[str] = ()) -> str:
         """Return the method with the best mean, some left out; of equal ones the first."""
@@ -137,7 +133,7 @@ class Scores:
         choose = max if self.metrics[metric].direction == "higher" else min
         return choose(means, key=lambda name: float(f"{means[name]:.9g}"))
 
-    def table(self, **options: Any) -> str:
+    def table(self) -> str:
         """Return a Markdown table: methods down, metrics across, mean and half of the interval.
 
         The best method of each metric is bold; arrows say which direction is better.
@@ -145,7 +141,7 @@ class Scores:
         head = ["method", *(f"{name} {metric.arrow}" for name, metric in self.metrics.items())]
         cells = [[method] for method in self.methods]
         for name in self.metrics:
-            estimate = self.estimate(name, **options)
+            estimate = self.estimate(name)
             best = self.best(name) if estimate.n_inputs else None
             halves = (estimate.high - estimate.low) / 2
             for row, mean, half in zip(cells, estimate.mean, halves, strict=True):

@@ -51,7 +51,6 @@ def score_maps(
     additional_forward_args: Any = None,
     internal_batch_size: int | None = None,
     output: str | None = None,
-    kind: Kind | None = None,
 ) -> Scores:
     """Score the maps of several methods on the same inputs, on the device that x is on.
 
@@ -75,7 +74,6 @@ def score_maps(
         internal_batch_size: the most inputs in one pass of the model; left out, by memory.
         output: what the model's outputs are: "logits", "probabilities", "sigmoid" or "value"; None
             to find out, with an ``AssumptionWarning`` where something is assumed.
-        kind: of the inputs, as for ``SEA.explain``.
 
     Raises:
         InputError, KindError: the call is wrong; the message says what was expected.
@@ -85,7 +83,7 @@ def score_maps(
         raise KindError(
             f"maps must be a dict from method to maps [N, *positions]; got {type(maps).__name__}"
         )
-    features = Features.of(x, kind=kind)
+    features = Features.of(x)
     chosen = _choose_metrics(metrics, features.kind)
     methods = {name: _check_map(name, one, x, features, allow_zero) for name, one in maps.items()}
     if random:
