@@ -4,8 +4,6 @@ import json
 import os
 import re
 import stat
-import subprocess
-import sys
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -304,18 +302,17 @@ def test_only_files_are_replaced_and_links_stay_links(tmp_path):
     e.save(tmp_path / ("a" * 240))
 
 
-def test_drafts_of_dead_processes_are_removed_and_no_others(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
-        dead.wait()
-    mine = atomic._name_draft(tmp_path)
-    theirs = [mine.with_name(mine.name.replace(str(os.getpid()), str(dead.pid)))]
-    theirs.append(theirs[0].with_name(theirs[0].name[:-1] + "g"))  # not one of our names
-    elsewhere = tmp_path / f".sea-another-machine.{dead.pid}.01234567"
-    for path in (mine, *theirs, elsewhere):
+def test_drafts_are_removed_once_they_are_old_and_nothing_else(tmp_path):
+    paths = [tmp_path / name for name in (".sea-1", ".sea-2", ".sea-3", "sea-4")]
+    for path in paths:
         path.mkdir()
         (path / "map.png").touch()
-    atomic.remove_stale(tmp_path)
-    assert set(tmp_path.iterdir()) == {mine, theirs[1], elsewhere}
+    for path in (paths[0], paths[3]):
+        os.utime(path, (0, 0))
+    atomic.remove_drafts(tmp_path, atomic.DAY)
+    assert set(tmp_path.iterdir()) == set(paths[1:])
+    atomic.remove_drafts(tmp_path)
+    assert set(tmp_path.iterdir()) == {paths[3]}
 
 
 def test_names_become_texts_that_can_be_drawn(tmp_path):

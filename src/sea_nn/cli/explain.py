@@ -22,7 +22,7 @@ from sea_nn.cli.options import (
 )
 from sea_nn.cli.terminal import FAILED, INTERRUPTED, complain, open_bar, say, show
 from sea_nn.errors import InputError
-from sea_nn.explanation.atomic import check_path, remove_stale
+from sea_nn.explanation.atomic import DAY, check_path, remove_drafts
 from sea_nn.extras import check_extras
 from sea_nn.vision.names import ASSETS, PICTURES
 
@@ -65,7 +65,7 @@ def explain(o: Explain) -> None:
 
             kinds = {"picture": work.Pictures, "volume": work.Subject, "text": work.Texts}
             outcome = work.Outcome(kinds[o.kind](o), failed=list(empty.items()))
-            remove_stale(o.output)
+            remove_drafts(o.output, DAY)
             outcome.explain(inputs, tell)
         outcome.write_page()
         if outcome.finished and not o.as_json:

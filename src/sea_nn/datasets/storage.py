@@ -30,7 +30,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as serialize
 
 from sea_nn.errors import InputError, SEAError
-from sea_nn.explanation.atomic import remove_stale, write_atomically
+from sea_nn.explanation.atomic import remove_drafts, write_atomically
 from sea_nn.extras import import_extra
 
 MANIFEST = "manifest.json"
@@ -269,6 +269,7 @@ def lock(out: Path) -> Iterator[None]:
             ) from None
         except (ImportError, OSError):
             pass  # no locks here; two runs at once would write the same files twice
-        for folder in (out, *out.glob("rows/*"), *out.glob("tensors/*")):
-            remove_stale(folder)
+        else:  # nobody else is at work here
+            for folder in (out, *out.glob("rows/*"), *out.glob("tensors/*")):
+                remove_drafts(folder)
         yield

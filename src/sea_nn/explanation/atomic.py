@@ -1,22 +1,22 @@
 """Files and folders that appear whole or not at all.
 
-Both are written under a hidden name beside their place (``.sea-HOST.PID.RANDOM``) and renamed. A
-process that is killed leaves its draft behind; ``remove_stale`` clears those of dead processes.
+Both are written under a hidden name beside their place (``.sea-RANDOM``) and renamed. A process
+that is killed leaves its draft behind; ``remove_drafts`` clears these.
 """
 
 import os
-import platform
-import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from sea_nn.errors import InputError, KindError
 
 _PREFIX = ".sea-"
+DAY = 24 * 3600.0  # seconds: an older draft is nobody's
 
 
 def check_path(path: Any) -> Path:
@@ -80,35 +80,17 @@ def draft_folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def remove_stale(folder: Path) -> None:
-    """Remove the drafts in ``folder`` of processes of this machine that are no longer alive."""
-    own = re.compile(re.escape(_PREFIX + _host()) + r"\.(\d+)\.[0-9a-f]{8}")
+def remove_drafts(folder: Path, seconds: float = 0.0) -> None:
+    """Remove the drafts in ``folder`` that are as old as this: their processes were killed."""
     for path in folder.glob(f"{_PREFIX}*"):
-        found = own.fullmatch(path.name)
-        if found is None or _is_alive(int(found[1])):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another process was faster
+            if time.time() - path.lstat().st_mtime < seconds:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
 
 
 def _name_draft(parent: Path) -> Path:
-    return parent / f"{_PREFIX}{_host()}.{os.getpid()}.{secrets.token_hex(4)}"
-
-
-def _host() -> str:
-    # Folders may be shared by machines, each with processes of its own.
-    return re.sub(r"\W", "-", platform.node())[:64]
-
-
-def _is_alive(process: int) -> bool:
-    if os.name == "nt":  # where asking by a signal would end the process
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        pass  # it is someone else's
-    return True
+    return parent / f"{_PREFIX}{secrets.token_hex(8)}"
