@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import VERSIONS, Part, Provenance, Ranking, show_input, to_text
-from sea_nn.features import TABLE, Features
+from sea_nn.features import TABLE
 from sea_nn.function.function import CLIP, find_rounding
 from sea_nn.members.checks import check_completeness, check_maps
 from sea_nn.members.run import Check, MemberMaps, check_members, check_probe
@@ -85,21 +84,21 @@ def assemble(
         quiet: leave out pictures of the inputs.
     """
     target, features, gains = members.target, call.features, learned.gains
-    kind, images, labels, parts = features.kind, call.request.about.images, None, []
+    kind, images, labels = features.kind, call.request.about.images, None
     if images is None and not quiet:
         images = show_input(call.x, kind)
     if call.labels is not None:
         labels = tuple(name_class(call.labels, t) for t in target.tolist())
-    for name, part in zip(features.names or (), features.parts, strict=False):
-        own = part.kind
-        parts.append(Part(name, own.name, own.view, part.input_shape, own.channels))
+    parts = [
+        Part(name, part.kind.name, part.kind.view, part.input_shape, part.kind.channels)
+        for name, part in zip(features.names or (), features.parts, strict=False)
+    ]
     found: dict[str, Any] = {}
     maps = {"attribution": learned.attribution}
     if isinstance(learned, AnswersMap):
-        gains, kept = gains.float(), [members]
-        for one in () if call.request.previous is None else call.request.previous.members:
-            if not torch.equal(one.target, target):
-                kept.insert(-1, one)
+        gains, previous = gains.float(), call.request.previous
+        earlier = () if previous is None else previous.members
+        kept = [*(one for one in earlier if not torch.equal(one.target, target)), members]
         maps |= {
             "against": learned.against,
             "keep_map": learned.keep,
@@ -134,19 +133,10 @@ def assemble(
         provenance=tell(call, probe, members, started),
         values=call.x.detach().clone() if kind.channels is None else None,
         feature_names=None if features.parts else features.names,
-        parts=tuple(parts),
+        parts=parts,
         kind=kind.name,
         view=kind.view,
         ranking=rank_classes(members.outputs, probe.output, call.labels),
-    )
-
-
-def compare_readings(logits: Tensor, target: int) -> str:
-    """What a softmax says of a class, and what a sigmoid would, in words: logits [K]."""
-    one, own = logits.softmax(0), logits.sigmoid()
-    return (
-        f"of the first input a softmax says {float(one[target]):.2f}; were each column a label of "
-        f'its own, it would be {float(own[target]):.2f}: output="sigmoid"'
     )
 
 
@@ -159,7 +149,12 @@ def tell(call: Any, probe: Probe, members: MemberMaps, started: float) -> Proven
     if output.notice in assumed:
         assumed.remove(output.notice)
     if output.kind == "logits" and output.found != SAID and probe.target.ndim == 1:
-        assumed[0] += f" ({compare_readings(probe.whole[0], int(probe.target[0]))})"
+        first, k = probe.whole[0], int(probe.target[0])
+        one, own = float(first.softmax(0)[k]), float(first.sigmoid()[k])
+        assumed[0] += (
+            f" (of the first input a softmax says {one:.2f}; were each column a label of its own, "
+            f'it would be {own:.2f}: output="sigmoid")'
+        )
     if settings.budget is not None:
         assumed.append(call.absent)
     return Provenance(
@@ -194,10 +189,8 @@ def rank_classes(outputs: Tensor, kind: Output, labels: Sequence[str] | None) ->
     if kind.kind == "value" or outputs.shape[1] < 2:
         return None
     best = kind.scores(outputs.float()).topk(min(COUNT, outputs.shape[1]))
-    names = []
-    for row in best.indices.tolist():
-        names.append(tuple(map(name_class, repeat(labels), row)))
-    return Ranking(best.indices, best.values, tuple(names))
+    names = tuple(tuple(name_class(labels, k) for k in row) for row in best.indices.tolist())
+    return Ranking(best.indices, best.values, names)
 
 
 def name_class(labels: Sequence[str] | None, target: int | list[int]) -> str:
@@ -212,7 +205,6 @@ def find_checks(
     call: Any, probe: Probe, members: MemberMaps, learned: Learned | AnswersMap
 ) -> tuple[Check, ...]:
     """What a person should know about an explanation: few lines, and the first matters most."""
-    budget, absent = call.settings.budget, call.settings.absent
     checks = [*check_probe(probe), *check_outputs(probe, call.target, members)]
     optional = {entry.label for choice in call.choices for entry in choice if entry.optional}
     checks += check_members(members, optional)
@@ -220,10 +212,8 @@ def find_checks(
         checks += check_function(learned, check_absence(call, probe, learned))
     else:
         checks += [*check_maps(members), *check_completeness(probe, members)]
-    if call.features.kind is TABLE and call.background is not None:
-        checks += check_range(call.x, call.background, call.features)
-    elif call.features.kind is TABLE and budget and absent is None and call.baselines is None:
-        checks += check_units(call.x, call.features)
+    if call.features.kind is TABLE:
+        checks += check_columns(call)
     return tuple(checks)
 
 
@@ -369,38 +359,33 @@ def check_absence(call: Any, probe: Probe, learned: AnswersMap) -> dict[int, Che
     return found
 
 
-def check_units(x: Tensor, features: Features) -> list[Check]:
-    """Warn of columns of which 0, what is left out, is far from all their values."""
-    if len(x) < ENOUGH:
-        return []
-    low, high = x.aminmax(dim=0)
-    away = x.mean(0).abs() / x.std(0)
-    away = torch.where(((low > 0) | (high < 0)) & (high > low), away, 0.0)
-    told = []
-    for k in away.argsort(descending=True).tolist():
-        if away[k] > FAR:
-            told.append(f"{_name_column(features, k)} ({low[k]:.4g} to {high[k]:.4g})")
-    if not told:
-        return []
-    message = f"what is left out becomes 0, up to {away.max():.2g} standard deviations off: "
-    advice = "the model may know no such rows: give background=, rows that it was trained on"
-    return [Check("warn", "absent", message + _list_few(told), advice)]
+def check_columns(call: Any) -> Iterator[Check]:
+    """Warn of a table's values that are far from what is absent, where a model may know neither.
 
-
-def check_range(x: Tensor, background: Tensor, features: Features) -> list[Check]:
-    """Warn of a table's values that the background does not have the like of."""
-    low, high = background.aminmax(dim=0)
-    outside, checks = (x < low) | (x > high), []
-    for i in outside.any(1).nonzero().flatten().tolist():
-        names = [_name_column(features, k) for k in outside[i].nonzero().flatten().tolist()]
-        message = f"outside what the background has: {_list_few(names)}"
-        advice = "the model may not know such values; nor does what is absent look like them"
-        checks.append(Check("warn", f"input {i}", message, advice))
-    return checks
-
-
-def _name_column(features: Features, k: int) -> str:
-    return features.names[k] if features.names else f"column {k}"
+    With a background these are values beyond all of its own; where 0 stands for what is absent,
+    columns that are far from it.
+    """
+    x, settings = call.x, call.settings
+    names = call.features.names or [f"column {k}" for k in range(x.shape[1])]
+    low, high = (x if call.background is None else call.background).aminmax(dim=0)
+    if call.background is not None:
+        outside = (x < low) | (x > high)
+        for i in outside.any(1).nonzero().flatten().tolist():
+            told = [names[k] for k in outside[i].nonzero().flatten().tolist()]
+            message = f"outside what the background has: {_list_few(told)}"
+            advice = "the model may not know such values; nor does what is absent look like them"
+            yield Check("warn", f"input {i}", message, advice)
+    elif (
+        settings.budget and settings.absent is None and call.baselines is None and len(x) >= ENOUGH
+    ):
+        away = x.mean(0).abs() / x.std(0)
+        away = torch.where(((low > 0) | (high < 0)) & (high > low), away, 0.0)
+        far = [k for k in away.argsort(descending=True).tolist() if away[k] > FAR]
+        told = [f"{names[k]} ({low[k]:.4g} to {high[k]:.4g})" for k in far]
+        message = f"what is left out becomes 0, up to {away.max():.2g} standard deviations off: "
+        advice = "the model may know no such rows: give background=, rows that it was trained on"
+        if far:
+            yield Check("warn", "absent", message + _list_few(told), advice)
 
 
 def _list_few(names: Sequence[str]) -> str:

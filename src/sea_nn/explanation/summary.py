@@ -4,10 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from sea_nn.members.run import Check
-
 MOST_WARNINGS = 3
-"""Warnings said of an input; the others are counted."""
+"""Warnings said, for each input; the others are counted."""
 LEVELS = ("fail", "warn", "ok")
 LITTLE = 0.1  # of the answers: a member that explains less is hardly trusted
 
@@ -26,18 +24,18 @@ def write_summary(e: Any) -> str:
     if e.rival is not None and e.output.kind != "value":
         lines.append("a probability is that of the target if it can only be one of the two")
     lines += [f"assumed: {sentence}" for sentence in e.assumed]
-    heads, *rows = _tabulate(e, agreed.tolist())
-    lines += ["", heads]
-    for i, row in enumerate(rows):
-        lines += [row, *(f"       {line}" for line in say_found(e, i))]
+    for i in range(len(e)):
+        lines += ["", _say_input(e, i), *(f"  {line}" for line in say_found(e, i))]
     if e.checks:
-        fine = sum(check.level == "ok" for check in e.checks)
-        shown, more = pick_warnings(e.checks)
-        lines += ["", f"checks: {fine} of {len(e.checks)} fine"]
-        for c in shown:
+        # What is about an input comes before what is about the model or a member.
+        notes = sorted(e.checks, key=lambda check: (LEVELS.index(check.level), check.input is None))
+        notes = [check for check in notes if check.level != "ok"]
+        most = MOST_WARNINGS * len(e)
+        lines += ["", f"checks: {len(e.checks) - len(notes)} of {len(e.checks)} fine"]
+        for c in notes[:most]:
             advice = f"; {c.advice}" if c.advice else ""
             lines.append(f"  {c.level} {c.subject}: {c.message}{advice}")
-        lines += [f"  and {more} more, in e.checks"] if more else []
+        lines += [f"  and {len(notes) - most} more, in e.checks"] if len(notes) > most else []
     return "\n".join(lines)
 
 
@@ -53,44 +51,18 @@ def say_found(e: Any, i: int) -> list[str]:
     return [*lines, _say_trust(e, i)] if e.trust else lines
 
 
-def pick_warnings(checks: Sequence[Check]) -> tuple[list[Check], int]:
-    """What to say of checks: of each input at most three, the most important first; and how many
-    are left out.
-
-    Failures come first, and what is about an input before what is about the model or a member.
-    """
-
-    def rank(check: Check) -> tuple[int, bool, bool]:
-        return LEVELS.index(check.level), check.input is None, check.subject != "model"
-
-    count: dict[int | None, int] = {}
-    shown = []
-    notes = sorted((check for check in checks if check.level != "ok"), key=rank)
-    for check in notes:
-        count[check.input] = count.get(check.input, 0) + 1
-        if count[check.input] <= MOST_WARNINGS:
-            shown.append(check)
-    return shown, len(notes) - len(shown)
-
-
-def _tabulate(e: Any, agreed: Sequence[float]) -> list[str]:
-    """Lines of a table with a row for each input, after one of headings."""
+def _say_input(e: Any, i: int) -> str:
+    """What the model says of an input, and with some of it left; how far the members agree."""
+    said = [f"input {i}: {e.name(i)}, {e.output.unit} {e.write_score(i)}"]
+    if e.unit:
+        said.append(f"sum of gains {float(e.gains[i].double().sum()):.3g} {e.unit}")
     place = None if e.curve is None else e.curve.find(e.order.shape[1] / 8)
-    cells = [["input", "target", e.output.unit]]
-    cells[0] += [f"sum of gains, {e.unit}"] if e.unit else []
     if place is not None:
-        cells[0] += [f"only best {int(e.curve.counts[place])} left", "these removed"]
-    cells[0].append("agreement")
-    for i, mean in enumerate(agreed):
-        row = [str(i), e.name(i), e.write_score(i)]
-        row += [f"{float(e.gains[i].double().sum()):.3g}"] if e.unit else []
-        for side in () if place is None else (e.curve.left, e.curve.removed):
-            answer = float(side[i, place])
-            row.append(f"{answer:.4g}" if e.output.kind == "value" else f"{answer:.2f}")
-        cells.append([*row, "-" if math.isnan(mean) else f"{mean:.2f}"])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    sides = [">", "<", *">" * (len(widths) - 2)]  # the target is a name, all else a number
-    return ["  ".join(map("{:{}{}}".format, row, sides, widths)) for row in cells]
+        left, removed = (f"{float(side[i, place]):.3g}" for side in (e.curve.left, e.curve.removed))
+        best = int(e.curve.counts[place])
+        said.append(f"only best {best} left {left}, these removed {removed}")
+    agreed = float(e.mean_agreement()[i])
+    return "; ".join(said if math.isnan(agreed) else [*said, f"agreement {agreed:.2f}"])
 
 
 def _name(e: Any, i: int, features: Sequence[int]) -> str:

@@ -19,7 +19,6 @@ from sea_nn.show.panels import (
     SERIES,
     SIZE,
     WIDTH,
-    Array,
     Plot,
     add_heat_bar,
     heat,
@@ -35,46 +34,46 @@ LABEL = 2.2  # inches of a feature's name
 
 
 def plot_bars(e: Explanation) -> Plot:
-    """A table's features as horizontal bars, largest first; dots show each member.
+    """Features of tables and texts as horizontal bars, largest first; dots show each member.
 
     Bars are in the explanation's unit, or without one shares of the attribution's total, and lines
     on them the intervals that gains lie in. Evidence against the class is drawn to the left. Dots
     are shares of each map's own total: of the larger of SEA's two, for the class and against it. At
     most 20 features are drawn; the figure says what share the others hold.
     """
-    sea, members = to_array(e.attribution).reshape(len(e), -1), to_array(e.maps)
-    contra = np.zeros_like(sea) if e.against is None else to_array(e.against).reshape(sea.shape)
-    totals = np.maximum(sea.sum(1), contra.sum(1))[:, None]
-    if not e.unit:
-        sea, contra = _share(sea, totals), _share(contra, totals)
-        totals = np.ones_like(totals)
-    members = _share(members, members.sum(-1, keepdims=True)) * totals[:, None]
-    names, places = _name_features(e, sea.shape[1]), np.arange(min(sea.shape[1], MOST_BARS))
-    figure = Plot(figsize=(WIDTH * 0.8, len(e) * (len(places) * 0.2 + 0.66) + 0.75))
-    for i, axes in enumerate(figure.subplots(len(e), 1, squeeze=False)[:, 0]):
-        top = np.argsort(-np.maximum(sea[i], contra[i]), kind="stable")[: len(places)]
-        axes.barh(places, sea[i][top], color="#b9bcc8", height=0.72, label="SEA")
-        for j, method in enumerate(e.methods):
+    room, most = WIDTH * 0.8, min(e.shape[0], MOST_BARS)
+    figure = Plot(figsize=(room, len(e) * (most * 0.2 + 0.66) + 0.75))
+    for axes, one in zip(figure.subplots(len(e), 1, squeeze=False)[:, 0], e, strict=True):
+        sea = to_array(one.attribution).flatten()
+        contra = 0 * sea if one.against is None else to_array(one.against).flatten()
+        total = max(sea.sum(), contra.sum())
+        if not e.unit and total:
+            sea, contra, total = sea / total, contra / total, 1.0
+        names = _name_features(one, len(sea))
+        top = np.argsort(-np.maximum(sea, contra), kind="stable")[:MOST_BARS]
+        places = np.arange(len(top))
+        axes.barh(places, sea[top], color="#b9bcc8", height=0.72, label="SEA")
+        for j, (method, values) in enumerate(zip(e.methods, to_array(one.maps[0]), strict=True)):
             style: dict[str, Any] = {"color": SERIES[j % len(SERIES)], "label": name_method(method)}
-            axes.plot(members[i, j][top], places, "o", ms=3.6, **style)
-        axes.set_yticks(places, [wrap(names[k], LABEL) for k in top])
-        axes.set_ylim(len(places) - 0.4, -0.6)
-        if contra[i].any():
+            axes.plot(values[top] / (values.sum() or 1) * total, places, "o", ms=3.6, **style)
+        axes.set_yticks(places, [wrap(names[k].strip(), LABEL) for k in top])
+        axes.set_ylim(most - 0.4, -0.6)
+        if contra.any():
             style = {"color": "white", "edgecolor": AGAINST, "hatch": "////"}
-            axes.barh(places, -contra[i][top], height=0.72, lw=0.5, label="against", **style)
+            axes.barh(places, -contra[top], height=0.72, lw=0.5, label="against", **style)
         else:
             axes.set_xlim(0, None)
-        if e.gain_intervals is not None and e.features is None:
-            low, high = to_array(e.gain_intervals[i, e.order[i].argsort()])[top].T
+        if one.gain_intervals is not None and e.features is None:
+            low, high = to_array(one.gain_intervals[0, one.order[0].argsort()])[top].T
             axes.hlines(places, low, high, color=INK, lw=0.9, label="interval of the gain")
         if not e.unit:
             axes.xaxis.set_major_formatter("{x:.0%}")
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.grid(axis="x")
-        both, others = sea[i] + contra[i], sea.shape[1] - len(places)
+        both, others = sea + contra, len(sea) - len(top)
         rest = max(0.0, both.sum() - both[top].sum()) / (both.sum() or 1)
         left_out = f"   (the other {others} features hold {rest:.0%})" if others else ""
-        title = wrap(name_rows(e)[i], WIDTH * 0.8 - LABEL - measure(left_out))
+        title = wrap(name_rows(one)[0], room - LABEL - measure(left_out))
         axes.set_title(title + left_out, loc="left")
     scale = f"{e.unit}; members' dots: the same sum" if e.unit else "share of the map's total"
     axes.set_xlabel(scale)
@@ -225,11 +224,6 @@ def plot_agreement(e: Explanation) -> Plot:
 
 
 def _name_features(e: Explanation, count: int, noun: str = "feature") -> Sequence[str]:
-    """The names of columns, channels or words, or numbers."""
-    words = None if e.texts is None or len(e) > 1 else e.texts[0]
+    """The names of columns, channels or the words of one text, or numbers."""
+    words = None if e.texts is None else e.texts[0]
     return words or e.feature_names or [f"{noun} {k}" for k in range(count)]
-
-
-def _share(maps: Array, totals: Array) -> Array:
-    """Maps as shares of totals, where these are above 0."""
-    return np.asarray(maps / np.where(totals > 0, totals, 1))

@@ -1,7 +1,7 @@
 """Figures of explanations: one call that suits an Explanation, and those of images.
 
 A figure is a matplotlib one that has nothing to do with pyplot, one row an input.
-``sea_nn.show.charts`` draws tables, series, gains, curves and agreement, ``words`` texts.
+``sea_nn.show.charts`` draws tables, texts, series, gains, curves and agreement.
 
 A volume [D, H, W] is cut along its first axis; permute it to look along another. The axis falls
 into runs of equal length, and each is shown by the slice that holds most, so that slices are spread
@@ -37,13 +37,12 @@ from sea_nn.show.panels import (
     panel_grid,
     to_array,
 )
-from sea_nn.show.words import plot_words
 
 MOST_ROWS = 32
 MOST_SLICES = 6
 COVER = 0.55  # of a volume whole blocks are hot: what lies below must still be seen
 CHARTS = {"gains": plot_gains, "curve": plot_curve, "agreement": plot_agreement}
-VIEWS = {"words": plot_words, "bars": plot_bars, "lines": plot_series}
+VIEWS = {"words": plot_bars, "bars": plot_bars, "lines": plot_series}
 
 
 def plot_explanation(
