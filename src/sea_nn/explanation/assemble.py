@@ -365,7 +365,7 @@ def check_columns(call: Any) -> Iterator[Check]:
     With a background these are values beyond all of its own; where 0 stands for what is absent,
     columns that are far from it.
     """
-    x, settings = call.x, call.settings
+    x, zero = call.x, call.settings.absent is None and call.baselines is None
     names = call.features.names or [f"column {k}" for k in range(x.shape[1])]
     low, high = (x if call.background is None else call.background).aminmax(dim=0)
     if call.background is not None:
@@ -375,9 +375,7 @@ def check_columns(call: Any) -> Iterator[Check]:
             message = f"outside what the background has: {_list_few(told)}"
             advice = "the model may not know such values; nor does what is absent look like them"
             yield Check("warn", f"input {i}", message, advice)
-    elif (
-        settings.budget and settings.absent is None and call.baselines is None and len(x) >= ENOUGH
-    ):
+    elif call.settings.budget and zero and len(x) >= ENOUGH:
         away = x.mean(0).abs() / x.std(0)
         away = torch.where(((low > 0) | (high < 0)) & (high > low), away, 0.0)
         far = [k for k in away.argsort(descending=True).tolist() if away[k] > FAR]

@@ -48,7 +48,8 @@ function view(root, source, ask = null) {
       current.slices ? `${current.slices.length} of ${group.shape[0]} slices, the strongest of each part` : ""].filter(Boolean).join(" · ");
     $("noun").textContent = group.noun[1];
     root.querySelector(".stage").classList.toggle("wide", lines);
-    for (const id of ["picture", "caption", "opacity-control", "save-map"]) $(id).hidden = !planes;
+    for (const id of ["picture", "caption", "opacity-control"]) $(id).hidden = !planes;
+    $("save-map").hidden = !planes || lines;
     $("bars").hidden = Boolean(planes);
     $("picture").style.aspectRatio = lines ? "auto" : `${w} / ${h}`;
     $("picture").style.height = lines ? `${Math.max(110, 96 * h)}px` : "";
@@ -191,22 +192,13 @@ function view(root, source, ask = null) {
     }
   }
 
-  // Where a drawn pixel is in the input.
-  function sayWhere(x, y) {
-    const { group, slices } = current, [rows, columns] = group.tiles, [H, W] = group.shape.slice(-2);
-    const [h, w] = [group.map[0] / rows, group.map[1] / columns];
-    if (group.view === "lines") return `channel ${y}, step ${Math.floor(x * W / w)}`;
-    const place = `row ${Math.floor((y % h) * H / h)}, column ${Math.floor((x % w) * W / w)}`;
-    return slices ? `slice ${slices[Math.floor(y / h) * columns + Math.floor(x / w)]}, ${place}` : place;
-  }
-
   function readOut(x, y) {
     const { group, rank, featureOf, planes, gains, intervals } = current, k = y * group.map[1] + x, t = planes[state.map][k] / 255;
     const value = isSpread() ? `spread ${(0.5 * t).toFixed(2)}`
       : t === 1 ? `${limit}× the mean or more` : `${(limit * t * t).toPrecision(2)}× the mean`;
     const place = rank[featureOf[k]], between = intervals ? `, between ${amount(intervals[2 * place])} and ${amount(intervals[2 * place + 1])}` : "";
     const gain = group.gain_unit ? ` (${amount(gains[place])} ${group.gain_unit}${between})` : "";
-    $("readout").textContent = `${sayWhere(x, y)}: ${spoken(current.layers[state.map])} ${value}; this ${group.noun[0]} is number ${count(place + 1)} of SEA's order${gain}`;
+    $("readout").textContent = `${nameFeature(current, featureOf[k])}: ${spoken(current.layers[state.map])} ${value}; number ${count(place + 1)} of SEA's order${gain}`;
   }
 
   // ---- p, the charts, and what the model says ----------------------------------------------
@@ -326,22 +318,13 @@ function view(root, source, ask = null) {
 
   function drawMap() {
     const canvas = make("canvas"), context = canvas.getContext("2d"), [h, w] = current.group.map;
-    const lines = current.group.view === "lines", factor = Math.max(1, Math.round(768 / Math.max(h, w)));
-    canvas.width = lines ? 1200 : w * factor;
-    canvas.height = lines ? 120 * h : h * factor;
-    context.imageSmoothingEnabled = !lines && Math.max(h, w) > 64;
+    const factor = Math.max(1, Math.round(768 / Math.max(h, w)));
+    Object.assign(canvas, { width: w * factor, height: h * factor });
+    context.imageSmoothingEnabled = Math.max(h, w) > 64;
     context.filter = $("image").style.filter || "none";
     if (current.image) context.drawImage($("image"), 0, 0, canvas.width, canvas.height);
-    context.filter = "none";
-    context.imageSmoothingEnabled = false;
+    Object.assign(context, { filter: "none", imageSmoothingEnabled: false });
     context.drawImage($("heat"), 0, 0, canvas.width, canvas.height);
-    const grow = new DOMMatrix([canvas.width / current.group.shape.at(-1), 0, 0, canvas.height / h, 0, 0]);
-    for (const path of lines ? root.querySelectorAll("#lines path") : []) {
-      const scaled = new Path2D(), { stroke, strokeWidth } = getComputedStyle(path);
-      scaled.addPath(new Path2D(path.getAttribute("d")), grow);
-      Object.assign(context, { strokeStyle: stroke, lineWidth: parseFloat(strokeWidth) });
-      context.stroke(scaled);
-    }
     return canvas;
   }
 
