@@ -89,10 +89,10 @@ def assemble(
         images = show_input(call.x, kind)
     if call.labels is not None:
         labels = tuple(name_class(call.labels, t) for t in target.tolist())
-    parts = [
+    parts = tuple(
         Part(name, part.kind.name, part.kind.view, part.input_shape, part.kind.channels)
         for name, part in zip(features.names or (), features.parts, strict=False)
-    ]
+    )
     found: dict[str, Any] = {}
     maps = {"attribution": learned.attribution}
     if isinstance(learned, AnswersMap):

@@ -67,10 +67,12 @@ class Findings(Contents):
     @cached_property
     def agreement_with_sea(self) -> Tensor:
         """Spearman's rank correlations of SEA (first) and the members: [N, m + 1, m + 1]."""
-        if self.texts is not None and len(self) > 1:
-            return torch.cat([one.agreement_with_sea for one in self])  # over its own words
         sea = self.attribution.reshape(len(self), 1, *self.shape)
-        return agreement(torch.cat([sea.to(self.maps), self.maps], dim=1))
+        maps = torch.cat([sea.to(self.maps), self.maps], dim=1)
+        if self.texts is None:
+            return agreement(maps)
+        each = zip(maps.split(1), map(len, self.texts), strict=True)
+        return torch.cat([agreement(one[..., :width]) for one, width in each])
 
     @property
     def agreement(self) -> Tensor:

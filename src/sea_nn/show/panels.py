@@ -203,11 +203,12 @@ def panel_grid(
     for spare in axes[:, columns:].flat:
         spare.remove()
     for r, c in np.ndindex(rows, columns):
-        axes[r, c].imshow(pictures[r][c])
-        axes[r, c].set(xticks=[], yticks=[])
-        axes[r, c].spines[:].set_visible(False)
+        place: Any = axes[r, c]
+        place.imshow(pictures[r][c])
+        place.set(xticks=[], yticks=[])
+        place.spines[:].set_visible(False)
         if r < titled:
-            axes[r, c].set_title(heads[c], fontsize=size, weight=_weigh(titles[c]), pad=3)
+            place.set_title(heads[c], fontsize=size, weight=_weigh(titles[c]), pad=3)
     for r, label in enumerate(labels):
         axes[r, 0].set_ylabel(wrap(label, panel * aspect, lines=3), weight=_weigh(label))
     add_heat_bar(figure, axes[:, :columns], unit)
