@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import sys
 
 import pytest
 from PIL import Image
