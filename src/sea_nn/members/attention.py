@@ -66,12 +66,12 @@ def attention_lrp(probe: Probe) -> Tensor:
     map adds up to the score.
     """
     hold, total = HoldAttention(), torch.zeros_like(probe.x)
-    for part in probe.parts():
-        points = probe.x[part.rows].requires_grad_(True)
+    for rows, _ in probe.parts():
+        points = probe.x[rows].requires_grad_(True)
         with probe.differentiable(), hold:
-            score = take(probe.forward(points, part.rows), probe.target[part.rows]).sum()
+            score = take(probe.forward(points, rows), probe.target[rows]).sum()
             slope = torch.autograd.grad(score, points)[0]
-        total[part.rows] = slope * points.detach()
+        total[rows] = slope * points.detach()
     if not hold.seen:
         raise UnfitError(_missing("attention_lrp"))
     return total
@@ -154,8 +154,7 @@ def _map_tokens(probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Ten
     size = (probe.x.shape[2], probe.x.shape[3])
     maps = probe.x.new_zeros(len(probe.x), 1, *size)
 
-    for part in probe.parts():
-        rows = part.rows
+    for rows, _ in probe.parts():
         points = probe.x[rows].requires_grad_(True)
         with probe.differentiable(), RecordAttention(len(rows)) as record:
             score = take(probe.forward(points, rows), probe.target[rows]).sum()

@@ -1,11 +1,11 @@
 """Members made of input gradients: at the input, along a path, or around it.
 
-All of them are weighted sums of gradients at chosen points, so they share one packed loop,
-`Probe.parts`, and equal Captum's classes called with the same options and draws. Draws are each
-input's own (`sea_nn.model.noise`): what noise leaves in the maps averages out over inputs.
+All of them are weighted sums of gradients at chosen points (`Probe.sum_gradients`), and equal
+Captum's classes called with the same options and draws. Draws are each input's own
+(`sea_nn.model.noise`): what noise leaves in the maps averages out over inputs.
 """
 
-from functools import lru_cache
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -27,13 +27,14 @@ def input_x_gradient(probe: Probe) -> Tensor:
 
 def integrated_gradients(probe: Probe, n_steps: int = 50) -> Tensor:
     """Return the path integral of the gradient from the baseline, by Gauss-Legendre quadrature."""
-    steps, weights = _place_nodes(n_steps, probe.x.dtype, probe.x.device)
-    base, total = probe.baseline(), torch.zeros_like(probe.x)
+    steps, weights = _place_nodes(n_steps, probe.x)
+    base = probe.baseline()
     path = probe.x - base
-    for part in probe.parts(n_steps):
-        points = torch.addcmul(base[part.rows], _column(steps[part.steps], base), path[part.rows])
-        part.add(total, probe.gradient(points, part.rows), weights)
-    return total * path
+
+    def build(rows: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.addcmul(base[rows], steps[step], path[rows]), weights[step]
+
+    return probe.sum_gradients(n_steps, build) * path
 
 
 def smooth_ig(
@@ -58,67 +59,58 @@ def smooth_ig(
         n_steps: points on each path.
         per_point: draw for every point of a path; else once for a path, as NoiseTunnel does.
     """
-    steps, weights = _place_nodes(n_steps, probe.x.dtype, probe.x.device)
-    around, base, total = _Noisy(probe, noise, stdev), probe.baseline(), torch.zeros_like(probe.x)
-    for part in probe.parts(n_samples * n_steps):
-        step, draw = part.steps % n_steps, part.steps if per_point else part.steps // n_steps
-        start = base[part.rows]
-        path = around.take(part.rows, draw) - start
-        grads = probe.gradient(start + _column(steps[step], base) * path, part.rows)
-        part.add(total, grads * _column(weights[step], base) * path)
-    return total / n_samples
+    steps, weights = _place_nodes(n_steps, probe.x)
+    shake, base = _make_noise(probe, noise, stdev), probe.baseline()
+
+    def build(rows: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+        step, draw = number % n_steps, number if per_point else number // n_steps
+        path = shake(rows, draw) - base[rows]
+        return base[rows] + steps[step] * path, weights[step] * path
+
+    return probe.sum_gradients(n_samples * n_steps, build) / n_samples
 
 
 def smoothgrad(
     probe: Probe, n_samples: int = 50, noise: float = 0.15, stdev: float | None = None
 ) -> Tensor:
     """Return the mean signed gradient over noisy copies; the options are those of `smooth_ig`."""
-    around, total = _Noisy(probe, noise, stdev), torch.zeros_like(probe.x)
-    for part in probe.parts(n_samples):
-        part.add(total, probe.gradient(around.take(part.rows, part.steps), part.rows))
-    return total / n_samples
+    shake = _make_noise(probe, noise, stdev)
+    return probe.sum_gradients(n_samples, lambda *draw: (shake(*draw), 1.0)) / n_samples
 
 
 def gradient_shap(
     probe: Probe, n_samples: int = 200, noise: float = 0.0, stdev: float | None = None
 ) -> Tensor:
     """Return expected gradients: at random points on the way from the baseline to the input."""
-    around, base, total = _Noisy(probe, noise, stdev), probe.baseline(), torch.zeros_like(probe.x)
-    place = draw_uniform(around.keys, -2, n_samples)
-    for part in probe.parts(n_samples):
-        start = base[part.rows]
-        path = around.take(part.rows, part.steps) - start
-        far = _column(place[part.rows, part.steps].to(probe.x), base)
-        part.add(total, probe.gradient(start + far * path, part.rows) * path)
-    return total / n_samples
+    shake, base = _make_noise(probe, noise, stdev), probe.baseline()
+    place = draw_uniform(find_keys(probe.x, probe.seed), -2, n_samples).to(probe.x)
+
+    def build(rows: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
+        path = shake(rows, draw) - base[rows]
+        return base[rows] + _column(place[rows, draw], base) * path, path
+
+    return probe.sum_gradients(n_samples, build) / n_samples
 
 
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)
-def _place_nodes(n_steps: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return Gauss-Legendre nodes and weights on [0, 1], [n_steps] each."""
-    # Once for all calls: a copy from the host waits until the GPU has done what was sent before.
-    nodes, weights = np.polynomial.legendre.leggauss(n_steps)
-    steps, shares = torch.as_tensor((1 + nodes) / 2), torch.as_tensor(weights / 2)
-    return steps.to(device, dtype), shares.to(device, dtype)
+def _place_nodes(n_steps: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Gauss-Legendre nodes and weights on [0, 1], to multiply points: [n_steps, 1, ...]."""
+    nodes, weights = map(torch.as_tensor, np.polynomial.legendre.leggauss(n_steps))
+    return _column((1 + nodes) / 2, x).to(x), _column(weights / 2, x).to(x)
 
 
-class _Noisy:
-    """Noisy copies of the inputs: each has draws of its own, made where needed."""
+def _make_noise(
+    probe: Probe, noise: float, stdev: float | None
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return what makes noisy copies of the inputs [P], by the numbers [P] of their draws."""
+    x, keys = probe.x, find_keys(probe.x, probe.seed)
+    low, high = x.flatten(1).aminmax(dim=1)
+    scale = _column(noise * (high - low) if stdev is None else torch.full_like(high, stdev), x)
 
-    def __init__(self, probe: Probe, noise: float, stdev: float | None) -> None:
-        self.x, self.keys = probe.x, find_keys(probe.x, probe.seed)
-        low, high = probe.x.flatten(1).aminmax(dim=1)
-        scale = noise * (high - low) if stdev is None else torch.full_like(high, stdev)
-        self.scale, self.still = _column(scale, probe.x), not (noise if stdev is None else stdev)
+    def shake(rows: Tensor, numbers: Tensor) -> Tensor:
+        draws = draw_normal(keys[rows], numbers, tuple(x.shape[1:]))
+        return x[rows] + scale[rows] * draws.to(x)
 
-    def take(self, rows: Tensor, steps: Tensor) -> Tensor:
-        """Return noisy copies of the inputs `rows` [P], by the numbers `steps` [P] of the draws."""
-        inputs = self.x[rows]
-        if self.still:
-            return inputs
-        draws = draw_normal(self.keys[rows], steps, tuple(self.x.shape[1:]))
-        return inputs + self.scale[rows] * draws.to(self.x)
+    return shake if bool(scale.any()) else lambda rows, _: x[rows]
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:

@@ -61,14 +61,13 @@ def presence_gradient(probe: Probe, passes: int = 16, cells: int = 8) -> Tensor:
     random = torch.Generator().manual_seed(probe.seed)
     half = torch.rand(math.ceil(passes / 2), features.n, generator=random)
     shares = torch.stack([half, 1 - half], 1).flatten(0, 1)[:passes].to(x)
-    total = torch.zeros_like(x)
-    for part in probe.parts(passes):
-        start = absent[part.rows, part.steps % absent.shape[1]]
-        change = x[part.rows] - start
-        share = shares[part.steps][:, number.flatten()].view(-1, *number.shape)
-        points = torch.addcmul(start, share, change)
-        part.add(total, probe.gradient(points, part.rows, probability=True) * change)
-    return total / passes
+
+    def build(rows: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        start = absent[rows, step % absent.shape[1]]
+        share = shares[step][:, number.flatten()].view(-1, *number.shape)
+        return torch.addcmul(start, share, x[rows] - start), x[rows] - start
+
+    return probe.sum_gradients(passes, build, probability=True) / passes
 
 
 def form_cells(features: Features, cells: int) -> Features:
@@ -136,8 +135,7 @@ def deeplift(probe: Probe) -> Tensor:
     base, total = probe.baseline(), torch.zeros_like(probe.x)
     change = probe.x.new_zeros(len(probe.x))
     with _attach(probe, (*ACTIVATIONS, *POOLS, nn.Softmax), hook, "deeplift") as (mine, said):
-        for part in mine.parts(weight=2):  # each input with its baseline
-            rows = part.rows
+        for rows, _ in mine.parts(weight=2):  # each input with its baseline
             pairs = torch.cat([probe.x[rows], base[rows]])
             total[rows] = mine.gradient(pairs, rows.repeat(2))[: len(rows)]
             outputs = said.pop()
@@ -265,8 +263,8 @@ def grad_cam(
     key = "grad_cam", layer, reshape, relu
     if key not in probe.cache:
         name, cams = layer, list[Tensor]()
-        for part in probe.parts():
-            name, cam = _read_layers(probe, name, part.rows, reshape)
+        for rows, _ in probe.parts():
+            name, cam = _read_layers(probe, name, rows, reshape)
             cams.append(cam)
         made = torch.cat(cams).clamp(min=0) if relu else torch.cat(cams)
         mode = ("linear", "bilinear", "trilinear")[probe.x.ndim - 3]

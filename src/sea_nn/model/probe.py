@@ -58,36 +58,6 @@ class Perturbation(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some evaluations of a pass over `count` points an input.
-
-    Attributes:
-        start: the number of the first, row * count + step.
-        count: points an input.
-        rows: the input of each, [P].
-        steps: the point of each, [P].
-    """
-
-    start: int
-    count: int
-    rows: Tensor
-    steps: Tensor
-
-    def add(self, total: Tensor, values: Tensor, weights: Tensor | None = None) -> None:
-        """Add values at the points, [P, ...], to the inputs' totals, by weights [count] if given.
-
-        One sum an input rather than a scattered add: the same order, so the same bits.
-        """
-        start, count, stop = self.start, self.count, self.start + len(values)
-        weights = values.new_ones(count) if weights is None else weights
-        for row in range(start // count, (stop - 1) // count + 1):
-            low, high = max(start, row * count), min(stop, (row + 1) * count)
-            own = weights[low - row * count : high - row * count]
-            with torch.autocast(values.device.type, enabled=False):  # it would round the product
-                total[row] += torch.tensordot(own, values[low - start : high - start], 1)
-
-
 @dataclass
 class Probe:
     """A model that was opened for some inputs, and has answered about them.
@@ -302,12 +272,33 @@ class Probe:
     def input_gradients(self) -> Tensor:
         """Return d score / d input at the inputs, computed once for all members."""
         if "gradient" not in self.cache:
-            total = torch.zeros_like(self.x)
-            for part in self.parts():
-                part.add(total, self.gradient(self.x[part.rows], part.rows))
-            self.cache["gradient"] = total
+            self.cache["gradient"] = self.sum_gradients(1, lambda rows, _: (self.x[rows], 1.0))
         found: Tensor = self.cache["gradient"]
         return found
+
+    def sum_gradients(
+        self,
+        count: int,
+        build: Callable[[Tensor, Tensor], tuple[Tensor, Tensor | float]],
+        probability: bool = False,
+    ) -> Tensor:
+        """Return each input's sum of weighted gradients at ``count`` points, [N, ...].
+
+        Args:
+            count: points an input.
+            build: makes points [P, ...] and their weights, of the inputs [P] and of the numbers [P]
+                that the points have there, 0 to count - 1.
+            probability: as for ``gradient``.
+        """
+        total = torch.zeros_like(self.x)
+        for rows, steps in self.parts(count):
+            points, weights = build(rows, steps)
+            values = self.gradient(points, rows, probability) * weights
+            # One sum an input rather than a scattered add: the same order, so the same bits.
+            inputs, counts = rows.unique_consecutive(return_counts=True)
+            for row, own in zip(inputs.tolist(), values.split(counts.tolist()), strict=True):
+                total[row] += own.sum(0)
+        return total
 
     @contextmanager
     def differentiable(self) -> Iterator[None]:
@@ -320,18 +311,19 @@ class Probe:
         ):
             yield
 
-    def parts(self, count: int = 1, weight: int = 1) -> Iterator[Part]:
+    def parts(self, count: int = 1, weight: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all points, ``count`` an input, in parts of which gradients fit into memory.
 
+        A part is the inputs of its points, [P], and the numbers that they have there, [P]. Parts
+        cross the borders between inputs.
+
         Args:
-            count: points an input. Parts cross the borders between inputs.
+            count: points an input.
             weight: evaluations a point.
         """
-        total = len(self.x) * count
-        size = max(1, self.chunk(total * weight) // weight)
-        for start in range(0, total, size):
-            flat = torch.arange(start, min(start + size, total), device=self.x.device)
-            yield Part(start, count, flat // count, flat % count)
+        points = torch.arange(len(self.x) * count, device=self.x.device)
+        for part in points.split(max(1, self.chunk(len(points) * weight) // weight)):
+            yield part // count, part % count
 
     def chunk(self, total: int, gradient: bool = True) -> int:
         """Return how many of `total` evaluations to run together, in chunks of nearly equal size.

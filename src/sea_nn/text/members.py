@@ -68,11 +68,11 @@ def integrated_gradients(probe: Probe, n_steps: int = 16) -> Tensor:
     stays = (asked.reading.owner == NOBODY).to(inner.x.device)[:, None]
     way = inner.x - torch.where(stays, inner.x, asked.embed(torch.tensor(asked.mask)))
     left = 1 - (torch.arange(n_steps, device=way.device) + 0.5) / n_steps
-    total = torch.zeros_like(way)
-    for part in inner.parts(n_steps):
-        points = inner.x - left[part.steps].to(way)[:, None, None] * way
-        part.add(total, inner.gradient(points, part.rows))
-    return sum_words(probe, (total / n_steps * way).sum(2))
+
+    def build(rows: Tensor, step: Tensor) -> tuple[Tensor, float]:
+        return inner.x - left[step].to(way)[:, None, None] * way, 1 / n_steps
+
+    return sum_words(probe, (inner.sum_gradients(n_steps, build) * way).sum(2))
 
 
 def attention_rollout(probe: Probe) -> Tensor:
