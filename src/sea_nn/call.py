@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -225,7 +224,8 @@ class Call:
         hiding: how what is left out becomes absent.
         absent: what that means, in words.
         other: another fill, for the checks, where nobody said what absent means.
-        choices: the members, the next ones where the first explain nothing.
+        entries: the members.
+        named: whether somebody named them: then it is an error that none explains the model.
         baselines: what members take for absent.
         background: other inputs like x.
         labels: names of the model's classes.
@@ -244,7 +244,8 @@ class Call:
     hiding: Perturbation
     absent: str
     other: Perturbation | None = None
-    choices: tuple[tuple[Entry, ...], ...]
+    entries: tuple[Entry, ...]
+    named: bool
     baselines: Any = None
     background: Tensor | None = None
     labels: Sequence[str] | None = None
@@ -266,8 +267,8 @@ class Call:
 
     @property
     def price(self) -> int:
-        """What the first choice of members costs an input."""
-        return count_price(self.choices[0], tuple(self.x.shape[1:]))
+        """What the members cost an input."""
+        return count_price(self.entries, tuple(self.x.shape[1:]))
 
     @property
     def looks(self) -> int:
@@ -333,8 +334,8 @@ def prepare(settings: Settings, request: Request) -> Call:
             names=about.feature_names,
             model=model,
         )
-    choices = choose_entries(settings.model, settings.methods, features.kind, budget)
-    _refuse_without_effect(settings, request, features, choices)
+    entries = choose_entries(settings.model, settings.methods, features.kind, budget)
+    _refuse_without_effect(settings, request, features, entries)
     told: dict[str, Any] = {"baselines": baselines, "feature_mask": request.feature_mask}
     told |= {"autocast": settings.autocast, "absent": absent, "grid": settings.grid}
     told |= {} if budget is None else {"budget": budget}
@@ -351,7 +352,7 @@ def prepare(settings: Settings, request: Request) -> Call:
         draws = before.outputs.shape[2]
     elif budget is not None and background is not None:
         looks = 2 if isinstance(model, nn.Module) else 1
-        left = budget - count_price(choices[0], tuple(x.shape[1:])) - looks
+        left = budget - count_price(entries, tuple(x.shape[1:])) - looks
         draws = choose_draws(left, asked.n, absent, background)
     given: dict[str, Any] = {"baselines": baselines, "background": background}
     hiding, says = choose_absence(x, features, absent, **given, draws=draws, seed=settings.seed)
@@ -372,7 +373,8 @@ def prepare(settings: Settings, request: Request) -> Call:
         hiding=hiding,
         absent=says,
         other=other,
-        choices=choices,
+        entries=entries,
+        named=settings.methods is not None,
         baselines=baselines,
         background=None if several else background,
         labels=labels,
@@ -384,7 +386,7 @@ def _refuse_without_effect(
     settings: Settings,
     request: Request,
     features: Features,
-    choices: Sequence[Sequence[Entry]],
+    entries: Sequence[Entry],
 ) -> None:
     """Refuse what nothing would take: a grid, a background, baselines, and what names outputs."""
     absent, several, config = settings.absent, features.kind == SEVERAL, settings.config
@@ -403,7 +405,7 @@ def _refuse_without_effect(
                     f"gives is explained as it is; leave {name} out"
                 )
     starts, asks = False, settings.budget is not None
-    for entry in chain.from_iterable(choices):
+    for entry in entries:
         starts |= entry.member.name in STARTING or not entry.member.native
         asks |= entry.member.name == "presence_gradient"
     usual = None if request.background is None else "background"

@@ -65,7 +65,8 @@ def explain(call: Call, quiet: bool = False) -> Explanation:
         empty = probe.begin(ask_empty=budget is not None and previous is None)
         probe.meter.done = probe.meter.seen
         earlier = () if previous is None else previous.members
-        members = run_members(probe, call.choices, request.running.on_error, earlier)
+        on_error = request.running.on_error
+        members = run_members(probe, call.entries, on_error, earlier, call.named)
         learned: Learned | AnswersMap
         if budget is None:
             learned = learn(call, members)

@@ -79,7 +79,7 @@ class SEA(Attribution):  # type: ignore[misc]
         super().__init__(model)
         named, budget = self.settings.methods, self.settings.budget
         # What is wrong with them is best heard of now.
-        self.entries = choose_entries(model, named, IMAGE, budget)[0]
+        self.entries = choose_entries(model, named, IMAGE, budget)
 
     @staticmethod
     def for_text(model: Any, tokenizer: Any = None, **options: Any) -> TextSEA:

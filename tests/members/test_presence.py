@@ -34,7 +34,7 @@ def ask(model, x, target, hiding, features=None, **options):
     with open_model(
         model, x, target, hiding=hiding, features=features, output="logits", seed=0
     ) as probe:
-        found = run_members(probe, [expand_methods([(NAME, options)])])
+        found = run_members(probe, expand_methods([(NAME, options)]))
         assert probe.meter.rows["members"] == len(x) * options.get("passes", 16)
     return found.maps[NAME]
 
@@ -96,7 +96,7 @@ def test_several_inputs_and_groups_have_cells_too():
     with open_model(
         nn.Linear(16, 2), x, 0, features=Features.of(x, feature_mask=mask), output="logits"
     ) as probe:
-        found = run_members(probe, [expand_methods(NAME)])
+        found = run_members(probe, expand_methods(NAME))
     assert found.maps[NAME].shape == (1, 16)
 
 
@@ -113,9 +113,9 @@ def test_members_leave_at_least_half_of_a_budget_to_questions():
     for budget in (5, 12, 20, 34, 128, 1024):
         for kind in (IMAGE, TABLE):
             for model in (nn.Conv2d(3, 2, 3), torch.sin):
-                entries = choose_entries(model, None, kind, budget)[0]
+                entries = choose_entries(model, None, kind, budget)
                 assert sum(entry.member.cost(entry.options) for entry in entries) <= budget / 2
-    passes = [choose_entries(nn.Conv2d(3, 2, 3), budget=b)[0][0].options for b in (34, 128)]
+    passes = [choose_entries(nn.Conv2d(3, 2, 3), budget=b)[0].options for b in (34, 128)]
     assert [own["passes"] for own in passes] == [8, 16]
 
 

@@ -62,11 +62,11 @@ def test_a_full_gpu_makes_the_parts_smaller():
     with open_model(model, x, 0, hiding=prepare(x, "baseline")) as probe:
         probe.model.module.room = 2
         entries = expand_methods("integrated_gradients,occlusion")
-        found = run_members(probe, [entries]).maps
+        found = run_members(probe, entries).maps
         sets = torch.ones(5, 3, 4, dtype=torch.bool)
         assert probe.ask(sets).shape == (5, 3)
         for name in expected:
             torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=1e-4)
         probe.model.module.room = 0
         with pytest.raises(MemberError, match="no room for a single input"):
-            run_members(probe, [expand_methods("saliency")])
+            run_members(probe, expand_methods("saliency"))

@@ -100,7 +100,7 @@ def explain_by_members(asked: AskedText, item: Marked) -> dict[str, Tensor]:
     target = (0, 1) if item.ends else item.column
     x = torch.ones(1, len(item.reading), device=asked.device)
     with open_model(asked, x, target, output="logits") as probe:
-        found = run_members(probe, [expand(tuple(MEMBERS))])
+        found = run_members(probe, expand(tuple(MEMBERS)))
     return {name: values[0].double().cpu() for name, values in found.maps.items()}
 
 

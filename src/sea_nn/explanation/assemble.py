@@ -206,7 +206,7 @@ def find_checks(
 ) -> tuple[Check, ...]:
     """What a person should know about an explanation: few lines, and the first matters most."""
     checks = [*check_probe(probe), *check_outputs(probe, call.target, members)]
-    optional = {entry.label for choice in call.choices for entry in choice if entry.optional}
+    optional = {entry.label for entry in call.entries if entry.optional}
     checks += check_members(members, optional)
     if isinstance(learned, AnswersMap):
         checks += check_function(learned, check_absence(call, probe, learned))

@@ -164,16 +164,16 @@ def choose_budget(
 
     >>> choose_budget(None, None, None), choose_budget("fast", None, None)
     ((None, 512), (None, 34))
-    >>> choose_budget("paper", None, None)
-    ('paper', None)
+    >>> choose_budget("paper", None, None), choose_budget(None, SEAConfig(), None)
+    (('paper', None), ('paper', None))
     """
     if isinstance(methods, str) and methods in BUDGETS:
         if budget is not None:
             raise InputError(f"methods={methods!r} is a budget of {BUDGETS[methods]}: say it once")
         return None, BUDGETS[methods]
-    if budget is not None or config is not None:
+    if budget is not None or methods is not None:
         return methods, budget
-    return (None, DEFAULT_BUDGET) if methods is None else (methods, None)
+    return (None, DEFAULT_BUDGET) if config is None else ("paper", None)
 
 
 def expand_methods(

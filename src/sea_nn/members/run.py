@@ -155,11 +155,11 @@ def choose_entries(
     methods: Methods | None = None,
     kind: Kind = IMAGE,
     budget: int | None = 512,
-) -> tuple[tuple[Entry, ...], ...]:
-    """Return the members to try for a model, the best first; the last choice may be no members.
+) -> tuple[Entry, ...]:
+    """Return the members for a model: those that are named, or a few cheap ones.
 
-    Members that are named are the only choice. Where none are, a budget starts with those that cost
-    a few evaluations each and were best for such models.
+    Where none are named, a budget starts with those that cost a few evaluations each and were best
+    for such models; they are optional, and none of them may fit the budget.
 
     Args:
         model: the model.
@@ -167,13 +167,13 @@ def choose_entries(
         kind: of the model's inputs.
         budget: of evaluations an input.
 
-    >>> [entry.label for entry in choose_entries(nn.Conv2d(3, 2, 3))[0]]
+    >>> [entry.label for entry in choose_entries(nn.Conv2d(3, 2, 3))]
     ['presence_gradient', 'deeplift', 'guided_grad_cam']
-    >>> choose_entries(nn.Conv2d(3, 2, 3), budget=34)[0][0].options["passes"]
+    >>> choose_entries(nn.Conv2d(3, 2, 3), budget=34)[0].options["passes"]
     8
     """
     if methods is not None:
-        return (expand_methods(methods),)
+        return expand_methods(methods)
     others: tuple[str, ...] = CONVOLUTIONAL
     if not isinstance(model, nn.Module):
         others = ANY
@@ -188,49 +188,47 @@ def choose_entries(
     for passes in PASSES:
         if passes <= left:
             presence = replace(presence, options={**presence.options, "passes": passes})
-            return (presence, *entries), ()
-    return (tuple(entries), ()) if left >= 0 else ((),)
+            return presence, *entries
+    return tuple(entries) if left >= 0 else ()
 
 
 def run_members(
     probe: Probe,
-    choices: Sequence[Sequence[Entry]],
+    entries: Sequence[Entry],
     on_error: OnError = "raise",
     earlier: Sequence[MemberMaps] = (),
+    needed: bool = True,
 ) -> MemberMaps:
-    """Let the first members that can explain the inputs of an opened model do so.
+    """Let members explain the inputs of an opened model.
 
     Args:
         probe: the model.
-        choices: members to run; the next ones are tried where none of these explains the model.
-            An empty choice is that of no members.
+        entries: the members.
         on_error: "skip" goes on without members that fail, which are reported. Optional ones that
             are not made for the model are always left out.
         earlier: maps that are taken again where they are those that this call would compute.
+        needed: whether it is an error that none of them explains the model.
     """
-    reasons: dict[str, str] = {}
-    for entries in choices:
-        options: dict[str, Mapping[str, Any]] = {}
-        given: dict[str, Any] = {name: getattr(probe, name) for name in INPUTS}
-        given |= {"kind": probe.features.kind, "groups": probe.features.groups, "members": []}
-        for entry in entries:
-            options[entry.label] = entry.options
-            given["members"].append((entry.member, entry.options))
-        given = pytree.tree_map_only(Tensor, lambda own: own.detach().clone(), given)
-        # The model of now says the same, up to rounding.
-        near = 1e-4 if probe.autocast is None else 0.02
-        for one in earlier:
-            known = _alike((one.given, one.target), (given, probe.target))
-            if known and torch.allclose(probe.whole, one.outputs, rtol=near, atol=near):
-                return replace(one, outputs=probe.whole, output=probe.output, reused=True)
-        answers = probe.target, probe.whole, probe.output, options, probe.features.kind
-        found = MemberMaps({}, {}, {}, {}, *answers, given=given)
-        for entry in entries:
-            _run_one(probe, entry, found, on_error)
-        if found.maps or not entries:
-            return found
-        reasons |= found.failed
-    said = "; ".join(f"{label}: {why}" for label, why in reasons.items())
+    options = {entry.label: entry.options for entry in entries}
+    given: dict[str, Any] = {name: getattr(probe, name) for name in INPUTS}
+    given |= {"kind": probe.features.kind, "groups": probe.features.groups}
+    given["members"] = [(entry.member, entry.options) for entry in entries]
+    given = pytree.tree_map_only(Tensor, lambda own: own.detach().clone(), given)
+    # The model of now says the same, up to rounding.
+    near = 1e-4 if probe.autocast is None else 0.02
+    for one in earlier:
+        known = _alike((one.given, one.target), (given, probe.target))
+        if known and torch.allclose(probe.whole, one.outputs, rtol=near, atol=near):
+            return replace(one, outputs=probe.whole, output=probe.output, reused=True)
+    answers = probe.target, probe.whole, probe.output, options, probe.features.kind
+    found = MemberMaps({}, {}, {}, {}, *answers, given=given)
+    for entry in entries:
+        _run_one(probe, entry, found, on_error)
+    if found.maps:
+        return found
+    if not needed:
+        return replace(found, failed={}, options={})
+    said = "; ".join(f"{label}: {why}" for label, why in found.failed.items())
     raise MemberError(f"no member could explain this model. {said}")
 
 
@@ -417,7 +415,7 @@ def compute_maps(
     ) as probe:
         if price >= FOLD_FROM * len(x) and probe.folded is not None:
             probe.begin(ask_empty=False)
-        return run_members(probe, [entries], on_error, earlier)
+        return run_members(probe, entries, on_error, earlier)
 
 
 def _alike(a: Any, b: Any) -> bool:

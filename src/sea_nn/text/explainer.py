@@ -96,8 +96,8 @@ class TextSEA:
         self.language = speaks(model)
         if self.language and output is not None:
             raise InputError("a language model says log-probabilities of continuations: no output=")
-        usual: tuple[tuple[Entry, ...], ...] = ((),) if plain else (expand(DEFAULT_METHODS), ())
-        self.choices = usual if methods is None else (expand(methods),)
+        named = DEFAULT_METHODS if methods is None else methods
+        self.entries: tuple[Entry, ...] = () if plain else expand(named)
         self.absent, self.says = _choose_absent(absent, tokenizer, self.language)
         self.output: Any = Output(output) if output else None if plain else _find_output(model)
         self.limit = None if plain else _find_limit(self.model, tokenizer)
@@ -223,7 +223,8 @@ class TextSEA:
             asked=features,
             hiding=prepare(x, "baseline"),
             absent=self.says,
-            choices=self.choices,
+            entries=self.entries,
+            named=self.methods is not None,
             labels=asked.names if self.language else request.labels,
             name=request.about.model_name or usual or named,
             told={"budget": self.budget, "absent": self.absent, "features": self.features},
