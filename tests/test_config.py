@@ -14,7 +14,7 @@ from sea_nn.errors import InputError
 @pytest.mark.parametrize("reading", ["paper", "authors"])
 def test_presets_survive_json(setting, reading):
     config = SEAConfig.paper(setting, reading)
-    mixed = config.replace(thresholds=(5, 0.25), init=(0.1, 1.0), grid=(7, 9), widths=())
+    mixed = config.replace(thresholds=(5, 20), init=(0.1, 1.0), grid=(7, 9), widths=())
     for one in (config, mixed):
         assert SEAConfig(**json.loads(json.dumps(one.to_dict()))) == one == copy.deepcopy(one)
         assert pickle.loads(pickle.dumps(one)) == one
@@ -51,7 +51,7 @@ def test_presets_are_the_papers_numbers():
         ({"learning_rate": float("nan")}, "finite"),
         ({"epochs": 2.5}, "whole number"),
         ({"epochs": -1}, ">= 0"),
-        *(({"thresholds": t}, "count >= 1") for t in ((), (0,), (1.5,), (True,), ("5",))),
+        *(({"thresholds": t}, "thresholds must") for t in ((), (0,), (1.5,), (True,), ("5",))),
         ({"grid": (28,)}, "each axis"),
         ({"grid": (0, 3)}, "whole number"),
         *(
@@ -64,7 +64,6 @@ def test_presets_are_the_papers_numbers():
         ({"heatmap_weight": 0}, "nothing would be learned"),
         ({"margin": -1}, "number >= 0"),
         ({"widths": (0,)}, "widths"),
-        ({"upsampling": "cubic"}, "nearest"),
         ({"widths": 5}, "widths must be a list"),
         ({"bias": "false"}, "bias must be true or false"),
         ({"init": (0, float("inf"))}, "finite"),

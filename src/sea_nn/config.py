@@ -25,7 +25,6 @@ ABSENT = ("blur", "mean", "baseline", "noise", "interpolate", "background", "bac
 CHOICES = {
     "solver": ("mirror", "gradient", "adagrad"),
     "train": ("features", "all"),
-    "upsampling": ("nearest", "bilinear"),
     "reading": ("paper", "authors"),
 }
 WEIGHTS = ("heatmap_weight", "margin_weight", "floor_weight", "weight_decay")
@@ -47,14 +46,13 @@ class SEAConfig:
         solver: "mirror" (exponentiated gradient), "gradient" (projected), or "adagrad" [M5].
         learning_rate: first step; step t is learning_rate / (1 + lr_decay t).
         lr_decay: how fast steps shrink.
-        epochs: at most this many steps.
-        tolerance: stop an input once its map changes by less than this share; 0 never stops.
+        epochs: how many steps.
         heatmap_weight: weight of sum_i [f(1) - f(H_i)] (the paper's lambda_1).
         margin_weight: weight of the margin term over binarised heatmaps (lambda_2); 0: left out.
         floor_weight: weight of (1 - f(1))+, which keeps f from vanishing [M2].
         weight_decay: lambda of lambda/2 |w|^2.
         margin: delta of the margin term.
-        thresholds: sizes of the binarised heatmaps: counts (int) or fractions of n (float).
+        thresholds: sizes of the binarised heatmaps.
         train: "features" learns the first layer's weights alone, "all" every parameter.
         widths: hidden widths of the DSF.
         activation: "sqrt", "log1p" or "power:p".
@@ -62,7 +60,6 @@ class SEAConfig:
         init: "ones", or (low, high) for a random start.
         seed: seed of a random start.
         grid: pool heatmaps of images onto this grid first [M7]; None works at full resolution.
-        upsampling: "nearest" or "bilinear", back from the grid.
         reading: "paper", or "authors" for three habits of the authors' published code: budgets
             counted in pixels though sets are cells, cells equal to the mean kept, and tied
             features not removed.
@@ -72,13 +69,12 @@ class SEAConfig:
     learning_rate: float = 0.2
     lr_decay: float = 0.1
     epochs: int = 50
-    tolerance: float = 0.0
     heatmap_weight: float = 1.0
     margin_weight: float = 0.0
     floor_weight: float = 0.0
     weight_decay: float = 0.0
     margin: float = 1e-5
-    thresholds: tuple[int | float, ...] = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50)
+    thresholds: tuple[int, ...] = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50)
     train: str = "features"
     widths: tuple[int, ...] = PAPER_WIDTHS
     activation: str = "sqrt"
@@ -86,17 +82,14 @@ class SEAConfig:
     init: Init = "ones"
     seed: int = 0
     grid: tuple[int, int] | None = None
-    upsampling: str = "nearest"
     reading: str = "paper"
 
     def __new__(cls, *_: Any, **settings: Any) -> "SEAConfig":
         """Python's own error for an unknown keyword does not list the known ones."""
-        if "absent" in settings:
-            raise InputError("absent is an argument of SEA: SEA(model, absent='mean')")
         known = [field.name for field in dataclasses.fields(cls)]
-        unknown = ", ".join(sorted(set(settings).difference(known)))
-        if unknown:
-            raise InputError(f"unknown setting {unknown}: the settings are {', '.join(known)}")
+        if unknown := ", ".join(sorted(settings.keys() - known)):
+            said = f"unknown setting {unknown}: the settings are {', '.join(known)}"
+            raise InputError(f"{said}; absent is said by SEA(model, absent='mean')")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -109,24 +102,22 @@ class SEAConfig:
         for name, choices in CHOICES.items():
             check_choice(name, getattr(self, name), choices)
         check_number("learning_rate", self.learning_rate, above=0)
-        for name in ("lr_decay", "tolerance", *WEIGHTS, "margin"):
+        for name in ("lr_decay", *WEIGHTS, "margin"):
             check_number(name, getattr(self, name))
         check_whole("epochs", self.epochs, 0)
         check_seed(self.seed)
         if not isinstance(self.bias, bool):
             raise InputError(f"bias must be true or false; got {self.bias!r}")
-        for width in self.widths:
-            check_whole("each of widths", width, 1)
+        for name in ("widths", "thresholds"):
+            for size in getattr(self, name):
+                check_whole(f"each of {name}", size, 1)
         if self.heatmap_weight + self.margin_weight <= 0:
             raise InputError(
                 "heatmap_weight and margin_weight are both 0: nothing would be learned; "
                 "set at least one above 0"
             )
-        if not (self.thresholds and all(map(_fits, self.thresholds))):
-            raise InputError(
-                "thresholds are at least one count >= 1 (int) or fraction in (0, 1] (float), e.g. "
-                f"(5, 0.1); got {self.thresholds!r}"
-            )
+        if not self.thresholds:
+            raise InputError("thresholds must be at least one size, such as [5, 10]")
         if self.grid is not None:
             check_grid(self.grid, axes=2)
         check_activation(self.activation)
@@ -174,12 +165,6 @@ class SEAConfig:
 
 # help() and editors then show the settings, not what __new__ takes.
 SEAConfig.__new__.__wrapped__ = SEAConfig.__init__  # type: ignore[attr-defined]
-
-
-def _fits(threshold: Any) -> bool:
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
-        return False
-    return threshold >= 1 if isinstance(threshold, int) else 0 < threshold <= 1
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sea_nn.paper.activations import SQRT_FLOOR, parse_activation
+from sea_nn.paper.exact import SQRT_FLOOR, parse_activation
 
 NAMES = ("sqrt", "log1p", "power:0.5", "power:-1", "power:-3")
 numbers = st.floats(0, 1e6, allow_nan=False)

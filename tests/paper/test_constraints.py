@@ -70,8 +70,6 @@ def test_on_a_grid_a_cell_is_bound_by_any_of_its_pixels():
     other[1, 1] = True
     with pytest.raises(InputError, match="share a cell"):
         ensemble(maps(1, shape=(6, 6)), config, forbidden=pixels, required=other)
-    with pytest.raises(InputError, match="nearest"):
-        ensemble(maps(1, shape=(6, 6)), config.replace(upsampling="bilinear"), forbidden=pixels)
 
 
 def test_impossible_or_malformed_constraints_are_refused():

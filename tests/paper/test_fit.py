@@ -20,7 +20,7 @@ NETWORK = SEAConfig.paper("cub").replace(
         {"grid": None, "bias": False},
         {"grid": None, "train": "features"},
         {"grid": None, "margin_weight": 0.0},
-        {"grid": None, "thresholds": (0.9, 1.0)},  # sets of nearly all features
+        {"grid": None, "thresholds": (97, 108)},  # sets of nearly all features
         {"grid": None, "widths": ()},
     ],
 )
@@ -33,7 +33,7 @@ def test_the_gradient_is_autograds_of_whole_rows(change, collapsed, activation):
     if collapsed:  # a constant start ties all features; the largest sets are then a convention
         seeded = torch.Generator().manual_seed(0)
         trainer.parameters[0].uniform_(0.1, 1, generator=seeded)
-    terms, gradients = trainer.evaluate()
+    loss, gradients = trainer.evaluate()
 
     f = trainer.scorer
     rows = [torch.ones_like(given.heatmaps[:, :1]), given.heatmaps, given.sets.double()]
@@ -42,12 +42,12 @@ def test_the_gradient_is_autograds_of_whole_rows(change, collapsed, activation):
         order = f.select(n).order
         rank = torch.zeros_like(order).scatter_(1, order, torch.arange(n).expand_as(order))
         rows.append((rank.unsqueeze(1) < given.budgets.unsqueeze(2)).double())
-    expected, loss = trainer.weigh(f(torch.cat(rows, 1)))
-    totals = torch.autograd.grad(loss, [f.weights[0], *trainer.above], materialize_grads=True)
+    expected = trainer.weigh(f(torch.cat(rows, 1)))
+    trained = [f.weights[0], *trainer.above]
+    totals = torch.autograd.grad(expected.sum(), trained, materialize_grads=True)
     for ours, total, copies in zip(gradients, totals, trainer.copies, strict=False):
         torch.testing.assert_close(ours, total / copies, rtol=1e-9, atol=1e-11)
-    for ours, theirs in zip(terms, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-11, atol=1e-12)
 
 
 def test_adagrad_is_torchs_followed_by_a_clamp():

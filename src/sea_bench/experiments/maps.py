@@ -118,9 +118,7 @@ class Explainer:
         return compute_maps(self.inputs.loaded.model, x, target, methods, seed=self.seed)
 
 
-def merge(
-    one: Map, found: MemberMaps, heatmaps: Tensor | None = None, keep_scorer: bool = False
-) -> Ensemble:
+def merge(one: Map, found: MemberMaps, heatmaps: Tensor | None = None) -> Ensemble:
     """Make one map of its members' maps, in the way ``one`` says.
 
     ``found`` are maps of its members, and maybe of others; ``heatmaps`` [N, m, H, W] take the
@@ -130,7 +128,7 @@ def merge(
     heatmaps = found.to_heatmaps() if heatmaps is None else heatmaps
     if one.how in ("sea", "sea_step", "sea_random"):
         weights = vote(found)
-        return ensemble(heatmaps, one.config, weights=weights, keep_scorer=keep_scorer, quiet=True)
+        return ensemble(heatmaps, one.config, weights=weights, quiet=True)
     with warnings.catch_warnings():
         # A member that is constant on an input does not count there, as in SEA.
         warnings.filterwarnings("ignore", message=".*is constant, prefers no feature")

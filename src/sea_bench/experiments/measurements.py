@@ -115,7 +115,7 @@ def measure_lipschitz(explainer: Explainer, batch: Batch) -> Rows:
             seeds, shape = range(explainer.seed + 1, explainer.seed + 1 + len(one.members)), x.shape
             draws = [random_map((len(x), *shape[2:]), seed, batch.number) for seed in seeds]
             noise = torch.stack(draws, 1).to(x.device)
-        scorer = merge(one, found, heatmaps=noise, keep_scorer=True).scorer
+        scorer = merge(one, found, heatmaps=noise).scorer
         assert scorer is not None  # it was asked for
         with torch.no_grad():
             some = next(scorer.parameters())

@@ -95,7 +95,7 @@ def measure_memory() -> Table:
     for side, count in ((28, 256), (224, 64)):
         make = f"x = torch.rand({count}, 3, {side}, {side}); ensemble(x[:1, :, :9, :9])"
         used = [
-            measure_peak(make, f"ensemble(x, {config}, keep_scorer=False)")
+            measure_peak(make, f"ensemble(x, {config})")
             for config in ("SEAConfig()", "SEAConfig.paper('fmnist')")
         ]
         given = count * 3 * side * side * 4 / 2**20

@@ -151,7 +151,7 @@ def _summarize_class(
         fewest = min(map(len, picked))  # where some inputs fell back on fewer members
         heat = torch.stack([one[:fewest] for one in picked]).float()
         heat = scale(heat.flatten(0, 1)).reshape(heat.shape)
-        learned = ensemble_class(heat, SEAConfig(), keep_scorer=False, quiet=True)
+        learned = ensemble_class(heat, SEAConfig(), quiet=True)
         class_map = learned.attribution[0]
     nearness = cosine_similarity(maps.flatten(1), mean.flatten().unsqueeze(0), dim=1)
     order = nearness.argsort(descending=True, stable=True).tolist()

@@ -11,13 +11,12 @@ from sea_nn.features import scale
 from sea_nn.paper.agreement import agreement, disagreement, mean_agreement, rank, sharpen, spearman
 from sea_nn.paper.dsf import DSF, Selection, estimate_lipschitz, lipschitz, maximize
 from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
-from sea_nn.paper.fit import History, fit
+from sea_nn.paper.fit import fit
 from sea_nn.paper.heatmaps import reduce_channels, to_heatmap
 
 __all__ = [
     "DSF",
     "Ensemble",
-    "History",
     "Selection",
     "aggregate",
     "agreement",

@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from sea_nn.config import PAPER_WIDTHS, Init, check_init, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import read_tensor
-from sea_nn.paper.activations import parse_activation, times
-from sea_nn.paper.ties import TIE, round_bits, sort_features
+from sea_nn.paper.exact import TIE, parse_activation, round_bits, sort_features, times
 
 METHODS = ("auto", "naive", "lazy")
 SLACK = 1 - 4 * TIE
@@ -51,7 +50,7 @@ class DSF(nn.Module):
     Args:
         n: number of features.
         widths: hidden widths; ``()`` is a modular (additive) function.
-        activation: "sqrt", "log1p" or "power:p" (see ``sea_nn.paper.activations``).
+        activation: "sqrt", "log1p" or "power:p" (see ``sea_nn.paper.exact``).
         bias: give every layer a bias (as the paper's layers have).
         init: "ones", or (low, high) for uniform draws; low must be >= 0.
         batch: hold this many independent functions; then x is [batch, ..., n].

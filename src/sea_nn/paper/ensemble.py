@@ -24,9 +24,9 @@ from sea_nn.errors import InputError
 from sea_nn.paper.agreement import rank
 from sea_nn.paper.constraints import LEAST_GAIN, read_constraints, restore
 from sea_nn.paper.dsf import DSF, attribute, join
-from sea_nn.paper.fit import History, fit, make_training_data
+from sea_nn.paper.exact import check_count, sort_features
+from sea_nn.paper.fit import fit, make_training_data
 from sea_nn.paper.heatmaps import check_heatmaps, check_weights, upsample
-from sea_nn.paper.ties import check_count, sort_features
 
 EPSILON = 1e-6
 AGGREGATORS = ("mean", "variance", "geometric", "borda")
@@ -40,8 +40,8 @@ class Ensemble:
         attribution: the maps, [N, *shape]: each feature's marginal gain when it was taken.
         order: features as Algorithm 1 took them, [N, n]; tied features stand together.
         gains: their attribution in that order, [N, n]; never grows.
-        scorer: the learned f, a batch of N functions (None if ``keep_scorer=False``).
-        history: objective and terms for each epoch.
+        scorer: the learned f, a batch of N functions; None of an aggregate.
+        history: the objective without its weight decay in each epoch, [N, epochs].
         feature_shape: shape of the feature space: the heatmaps' own, or the grid's.
         config: the settings used.
     """
@@ -50,7 +50,7 @@ class Ensemble:
     order: Tensor
     gains: Tensor
     scorer: DSF | None
-    history: History
+    history: Tensor
     feature_shape: tuple[int, ...]
     config: SEAConfig
 
@@ -69,8 +69,6 @@ def ensemble(
     required: Tensor | None = None,
     forbidden: Tensor | None = None,
     epsilon: float = LEAST_GAIN,
-    record: bool = False,
-    keep_scorer: bool = True,
     quiet: bool = False,
 ) -> Ensemble:
     """Learn one submodular function an input from its heatmaps, and attribute by marginal gain.
@@ -90,8 +88,6 @@ def ensemble(
             gain of at least ``epsilon`` in every context (Sensitivity(a), [M8]).
         forbidden: bool mask of features that must not count (Sensitivity(b)): exactly 0.
         epsilon: the least gain of a required feature, in units of f.
-        record: also record how much the map changes in each epoch (costs a sort an epoch).
-        keep_scorer: keep the learned functions; for millions of inputs they are better dropped.
         quiet: give no warning of constant heatmaps, which do not count, nor of zero maps.
 
     Raises:
@@ -109,8 +105,6 @@ def ensemble(
     grid = None if config.grid is None else tuple(map(min, config.grid, shape))
     masks = read_constraints(required, forbidden, epsilon, count, shape, grid)
     bound = any(bool(mask.any()) for mask in masks)
-    if bound and grid is not None and config.upsampling != "nearest":
-        raise InputError("constraints need upsampling='nearest': another would blur them")
     dtype = torch.promote_types(heatmaps.dtype, torch.float32)
     n, pixels = math.prod(grid or shape), math.prod(shape)
     check_count(n if config.margin_weight == 0 else pixels)  # sets are sorted before pooling
@@ -124,7 +118,7 @@ def ensemble(
         needed, kept_out = (mask[rows].to(heatmaps.device) for mask in masks)
         project = partial(restore, required=needed, forbidden=kept_out, epsilon=epsilon)
         given = make_training_data(heatmaps[rows], config, weights[rows])
-        f, told = fit(given, config, record=record, project=project if bound else None)
+        f, history = fit(given, config, project=project if bound else None)
         order, gains, values = attribute(f, remove_ties)
         gains = gains.to(dtype)
         # Where every heatmap is constant, nothing was learned.
@@ -133,25 +127,17 @@ def ensemble(
         vanished |= bool((gains[~silent, 0] <= 0).any())
         painted = values.reshape(-1, *(grid or shape))
         if grid is not None:
-            painted = upsample(painted, shape, config.upsampling)
-        parts.append((painted.to(dtype), order, gains, *told))
-        scorers += [f] * keep_scorer
+            painted = upsample(painted, shape)
+        parts.append((painted.to(dtype), order, gains, history))
+        scorers.append(f)
     if vanished and not quiet:
         warnings.warn(
             "the learned function vanished for some inputs, so their maps are zero: "
             "lower learning_rate, or train='features' only",
             stacklevel=2,
         )
-    maps, order, gains, *history = map(torch.cat, zip(*parts, strict=True))
-    return Ensemble(
-        attribution=maps,
-        order=order,
-        gains=gains,
-        scorer=join(scorers) if keep_scorer else None,
-        history=History._make(history),
-        feature_shape=grid or shape,
-        config=config,
-    )
+    maps, order, gains, history = map(torch.cat, zip(*parts, strict=True))
+    return Ensemble(maps, order, gains, join(scorers), history, grid or shape, config)
 
 
 def _count_rows(n: int, pixels: int, m: int, config: SEAConfig, device: torch.device) -> int:
@@ -228,7 +214,7 @@ def aggregate(heatmaps: Tensor, how: str = "mean", *, weights: Tensor | None = N
         order=order,
         gains=values.gather(1, order).to(dtype),
         scorer=None,
-        history=History._make([*[values[:, :0]] * 6, order.new_zeros(len(order))]),
+        history=values[:, :0],
         feature_shape=shape,
         config=SEAConfig(),
     )

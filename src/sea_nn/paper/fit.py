@@ -18,9 +18,9 @@ from torch.nn.functional import pad
 
 from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
-from sea_nn.paper.dsf import DSF, attribute
-from sea_nn.paper.heatmaps import binarize, count_thresholds, pool, pool_sets
-from sea_nn.paper.ties import sort_features
+from sea_nn.paper.dsf import DSF
+from sea_nn.paper.exact import sort_features
+from sea_nn.paper.heatmaps import binarize, clip_thresholds, pool, pool_sets
 
 ADAGRAD_EPS = 1e-10  # as torch.optim.Adagrad
 ROUNDING = 1e-13
@@ -63,77 +63,40 @@ def make_training_data(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> 
         )
     budgets = sets.sum(2, dtype=torch.int32).long()  # ten times faster than in int64
     if config.reading == "authors":
-        asked = torch.tensor(count_thresholds(config.thresholds, math.prod(maps.shape[2:])))
+        asked = clip_thresholds(config.thresholds, math.prod(maps.shape[2:]))
         budgets = asked.clamp(max=rows.shape[2]).repeat(count, m).to(budgets)
     return TrainingData(rows, weights, sets, budgets)
-
-
-class History(NamedTuple):
-    """What happened in each epoch, [N, epochs] each: the objective, its terms, the map's change.
-
-    ``map_change`` is the L1 distance between successive maps over the L1 norm of the newer one
-    (NaN where it was not asked for); ``epochs`` counts the steps each input took, [N].
-    """
-
-    objective: Tensor
-    heatmap: Tensor
-    margin: Tensor
-    floor: Tensor
-    decay: Tensor
-    map_change: Tensor
-    epochs: Tensor
 
 
 def fit(
     data: TrainingData,
     config: SEAConfig,
     *,
-    record: bool = False,
     project: Callable[[DSF], None] | None = None,
     collapse: bool = True,
-) -> tuple[DSF, History]:
+) -> tuple[DSF, Tensor]:
     """Minimise the objective [M2, M3] for every input at once.
 
     Args:
         data: what f is learned from.
         config: settings.
-        record: take down how much the map changes, as is done where ``tolerance`` stops on it.
         project: restores further constraints after every step [M8].
         collapse: False forces the full network where the collapsed form would do.
 
     Returns:
-        A batch of N functions, and what happened; NaN in epochs that were not needed.
+        A batch of N functions, and the objective without its weight decay in each epoch,
+        [N, epochs].
     """
     trainer = Trainer(data, config, collapse and config.constant_start)
     squares = [torch.zeros_like(p) for p in trainer.parameters]
-    count = len(data.heatmaps)
-    told = data.heatmaps.new_full((count, config.epochs, 5), torch.nan)
-    active = torch.ones(count, dtype=torch.bool, device=told.device)
-    epochs = torch.zeros_like(active, dtype=torch.int64)
+    history = data.heatmaps.new_empty(len(data.heatmaps), config.epochs)
     if project is not None:
         project(trainer.scorer)
-    remove_ties, record = config.reading == "paper", record or config.tolerance > 0
-    current = attribute(trainer.scorer, remove_ties)[2] if record else None
     for epoch in range(config.epochs):
-        terms, gradients = trainer.evaluate()
-        told[:, epoch, :4] = terms.mT
-        before = [p.clone() for p in trainer.parameters] if config.tolerance else []
+        history[:, epoch], gradients = trainer.evaluate()
         take_step(config, epoch, trainer.parameters, gradients, squares)
         if project is not None:
             project(trainer.scorer)
-        for parameter, old in zip(trainer.parameters, before, strict=bool(before)):
-            moving = active.reshape(-1, *[1] * (parameter.ndim - 1))
-            parameter.copy_(torch.where(moving, parameter, old))
-        epochs += active
-        if current is not None:
-            previous, current = current, attribute(trainer.scorer, remove_ties)[2]
-            size = current.abs().sum(1).clamp_min(torch.finfo(current.dtype).tiny)
-            told[:, epoch, 4] = (current - previous).abs().sum(1) / size
-        if config.tolerance:
-            active &= told[:, epoch, 4] > config.tolerance
-            if not bool(active.any()):
-                break
-    history = History._make([told[..., :4].sum(2), *told.unbind(2), epochs])
     return trainer.scorer.requires_grad_(False), history
 
 
@@ -168,7 +131,7 @@ def take_step(
 
 
 class Trainer:
-    """A function in training: the objective's terms and its gradient at the current parameters.
+    """A function in training: the objective and its gradient at the current parameters.
 
     Attributes:
         scorer: the function, whose parameters the solver moves in place.
@@ -201,7 +164,7 @@ class Trainer:
         self.copies = [f.copies[0], *(a * b for a, b in pairwise(f.copies)), *f.copies]
 
     def evaluate(self) -> tuple[Tensor, list[Tensor]]:
-        """The terms at the current parameters, [4, N], and the gradient of each parameter.
+        """The objective at the current parameters, [N], and the gradient of each parameter.
 
         A shared number's gradient is the network's total over its copies, divided by them.
         """
@@ -216,39 +179,33 @@ class Trainer:
                     best = self.scorer.select(length).order
                 sums.append(self.chains.add_up(first, best))
             z = torch.cat(sums, 2)
-            terms, loss = self.weigh(self.scorer.above(z))
+            loss = self.weigh(self.scorer.above(z))
         wanted = [first, z, *self.above]
-        gradient, slopes, *above = torch.autograd.grad(loss, wanted, materialize_grads=True)
+        gradient, slopes, *above = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
         if self.chains is not None and self.config.solver != "adagrad":
             # Terms that cancel leave rounding, of which solvers that divide by the largest entry
             # would make a full step. Adagrad does as well, as in the paper's form: it is left so.
             least = ROUNDING * slopes.abs().sum(2, keepdim=True)
             gradient = gradient.masked_fill(gradient.abs() <= least, 0)
         totals = [gradient, *above]
-        return terms, [total.div_(k) for total, k in zip(totals, self.copies, strict=False)]
+        return loss.detach(), [g.div_(k) for g, k in zip(totals, self.copies, strict=False)]
 
-    def weigh(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The objective's terms, [4, N], and what is to be differentiated.
+    def weigh(self, values: Tensor) -> Tensor:
+        """The objective without its weight decay, [N].
 
         From f at 1, at the m heatmaps, at the R sets and at the R best sets, [N, 1 + m + 2R].
         """
         data, config = self.data, self.config
         m, r = data.heatmaps.shape[1], data.sets.shape[1] if self.chains is not None else 0
         ones, maps, sets, best = values.split([1, m, r, r], 1)
-        margin = floor = ones.new_zeros(len(ones))
-        decay = margin.clone()
         # f should already be saturated on each heatmap [M2] ...
-        heatmap = config.heatmap_weight * (data.weights * (ones - maps)).sum(1)
+        loss = config.heatmap_weight * (data.weights * (ones - maps)).sum(1)
         if r:  # ... and no set of the same size should be better than a binarised one [M3].
             missing = (config.margin + best - sets).clamp_min(0)
-            margin = config.margin_weight * (self.set_weights * missing).sum(1)
+            loss = loss + config.margin_weight * (self.set_weights * missing).sum(1)
         if config.floor_weight:  # f = 0 is forbidden
-            floor = config.floor_weight * (1 - ones.squeeze(1)).clamp_min(0)
-        if config.weight_decay:
-            for p, copies in zip(self.parameters, self.copies, strict=False):
-                decay += config.weight_decay / 2 * (p.detach().square() * copies).flatten(1).sum(1)
-        loss = (heatmap + margin + floor).sum()
-        return torch.stack([heatmap, margin, floor, decay]).detach(), loss
+            loss = loss + config.floor_weight * (1 - ones.squeeze(1)).clamp_min(0)
+        return loss
 
 
 class Chains(NamedTuple):

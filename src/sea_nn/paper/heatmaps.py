@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.features import number_cells, read_tensor, scale, sum_cells
-from sea_nn.paper.ties import sort_features
+from sea_nn.paper.exact import sort_features
 
 MANY_METHODS = 16
 """More methods than this, on tables, are taken for the rows of a picture: [m, H, W]."""
@@ -52,27 +51,25 @@ def is_flat(maps: Tensor) -> Tensor:
     return high == 0 if maps[0].numel() == 1 else high - low <= FLAT * high
 
 
-def count_thresholds(thresholds: Sequence[int | float], n: int) -> list[int]:
-    """Thresholds as counts: integers as they are, fractions of n rounded, at most n each.
+def clip_thresholds(thresholds: Sequence[int], n: int) -> Tensor:
+    """Thresholds that are at most n each.
 
-    >>> count_thresholds([5, 0.5], 20)
-    [5, 10]
+    >>> clip_thresholds([5, 10], 20)
+    tensor([ 5, 10])
     """
-    counts = [t if isinstance(t, int) else max(1, round(t * n)) for t in thresholds]
-    if any(isinstance(t, int) and t > n for t in thresholds):
-        warnings.warn(
-            f"thresholds above the {n} features there are were clipped to {n}", stacklevel=2
-        )
-    return [min(count, n) for count in counts]
+    if max(thresholds) > n:
+        said = f"thresholds above the {n} features there are were clipped to {n}"
+        warnings.warn(said, stacklevel=2)
+    return torch.tensor(thresholds).clamp_max(n)
 
 
-def binarize(heatmaps: Tensor, thresholds: Sequence[int | float]) -> Tensor:
+def binarize(heatmaps: Tensor, thresholds: Sequence[int]) -> Tensor:
     """The top features of each heatmap at each threshold: [..., n] -> bool [..., k, n].
 
-    Ties go to the lowest index. Thresholds are counts (int) or fractions of n (float).
+    Ties go to the lowest index.
     """
     n = heatmaps.shape[-1]
-    counts = torch.tensor(count_thresholds(thresholds, n), device=heatmaps.device)
+    counts = clip_thresholds(thresholds, n).to(heatmaps.device)
     top, _ = sort_features(heatmaps, int(counts.max()))
     rank = torch.full(heatmaps.shape, n, device=heatmaps.device)
     rank.scatter_(-1, top, torch.arange(top.shape[-1], device=top.device).expand_as(top))
@@ -95,13 +92,9 @@ def pool_sets(sets: Tensor, grid: Sequence[int], at_least: bool = False) -> Tens
     return counts >= mean if at_least else counts > mean
 
 
-def upsample(maps: Tensor, size: Sequence[int], mode: str = "nearest") -> Tensor:
-    """Bring cell maps [..., rows, columns] to ``size``; "nearest" inverts ``pool``."""
-    if mode == "nearest":
-        return maps.flatten(-2)[..., number_cells(maps.shape[-2:], size)]
-    flat = maps.reshape(-1, 1, *maps.shape[-2:])
-    wide = functional.interpolate(flat, tuple(size), mode=mode, align_corners=False)
-    return wide.reshape(*maps.shape[:-2], *size)
+def upsample(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """Bring cell maps [..., rows, columns] to ``size``, to the nearest: the inverse of ``pool``."""
+    return maps.flatten(-2)[..., number_cells(maps.shape[-2:], size)]
 
 
 def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
