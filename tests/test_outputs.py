@@ -2,24 +2,25 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
 from matplotlib.text import Text
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 from sea_nn import SEA, Explanation, explain_dataset, read_dataset
 from sea_nn.app.session import Session
 from sea_nn.app.subjects import Columns, of_columns
-from sea_nn.cli import app
 from sea_nn.errors import AssumptionWarning, InputError, KindError
 from sea_nn.members.run import compute_maps
 from sea_nn.metrics import query_sets, score_maps
 from sea_nn.model.outputs import OUTPUTS, Output, find_output
 from sea_nn.show.viewer import write_report
+from sea_nn.vision.names import ASSETS
 from tests.helpers.asking import ask_only
+from tests.helpers.command import sea
+
+__all__ = ["sea"]
 
 FAST = ("saliency", "input_x_gradient")
 ENDS = {
@@ -346,40 +347,31 @@ def test_words_and_files_say_value_or_probability(kind, x, tmp_path):
     assert f'"written":"{written}"' in page
 
 
-@pytest.fixture
-def model_file(kind: str, tmp_path: Path) -> str:
+MODEL_FILE = """
+import torch
+from torch import nn
+from sea_nn.vision.images import Preprocess
+
+def make():
+    torch.manual_seed(0)
+    layers = nn.Flatten(), nn.Linear(48, {columns}), nn.{end}
+    return nn.Sequential(*layers), Preprocess(4, 4)
+"""
+
+
+def test_the_command_line_says_what_outputs_are_and_what_it_assumes(kind, sea, tmp_path):
     columns, end = ENDS[kind]
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "import torch\n"
-        "from torch import nn\n"
-        "from sea_nn.vision.images import Preprocess\n"
-        "def make():\n"
-        "    torch.manual_seed(0)\n"
-        f"    layers = nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, {columns})\n"
-        f"    return nn.Sequential(*layers, nn.{end})\n"
-    )
-    return f"{path}:make"
-
-
-def run_cli(model: str, out: Path, *options: str) -> dict:
-    photo = Path(__file__).parent.parent / "src/sea_nn/vision/assets/cat.jpg"
-    command = ["explain", str(photo), "-m", model, "-o", str(out), "--methods", "saliency,rise"]
-    command += ["--set", "rise.n_masks=10", "--grid", "8x8", "--json", "--no-report", *options]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
-    return dict(json.loads(result.stdout))
-
-
-def test_the_command_line_says_what_outputs_are_and_what_it_assumes(kind, model_file, tmp_path):
-    document = run_cli(model_file, tmp_path / "said", "--model-output", kind)
+    (tmp_path / "mine.py").write_text(MODEL_FILE.format(columns=columns, end=end))
+    command = ["explain", ASSETS / "cat.jpg", "-m", f"{tmp_path / 'mine.py'}:make", "--json"]
+    command += ["--methods", "saliency", "--no-report", "-o", tmp_path / "out"]
+    document = json.loads(sea(*command, "--model-output", kind)[0])
     (one,) = document["inputs"]
     unit = "value" if kind == "value" else "probability"
     assert one["output"] == kind
     assert unit in one["target"]
     assert one["predicted"][0][unit] == pytest.approx(one["target"][unit])
     assert not [c for c in document["checks"] if c["subject"] == "model"]
-    checks = run_cli(model_file, tmp_path / "assumed")["checks"]
+    checks = json.loads(sea(*command)[0])["checks"]
     notes = [c["advice"] for c in checks if c["subject"] == "model"]
     assert bool(notes) == (kind in ("probabilities", "labels", "value"))
     assert all("--model-output" in note for note in notes)

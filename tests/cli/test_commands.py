@@ -18,12 +18,15 @@ __all__ = ["clothes", "sea"]
 
 def test_every_picture_gets_its_folder_and_all_one_report(sea, clothes, tmp_path):
     out, err = sea("explain", clothes / "boot.png", clothes / "sandal.png", *QUICK,
-                   "--budget", "33", "-o", tmp_path)  # fmt: skip
+                   "--budget", "33", "-o", tmp_path, drawn=True)  # fmt: skip
     assert err == ""
     for name, label in (("boot", "Ankle boot"), ("sandal", "Sandal")):
         assert {file.name for file in (tmp_path / name).iterdir()} == FILES
         with Image.open(tmp_path / name / "map.png") as drawn:
             assert drawn.size == (672, 672)
+        for file in ("strip.png", "top.png"):
+            with Image.open(tmp_path / name / file) as drawn:
+                assert drawn.width > 900
         explanation = Explanation.load(tmp_path / name / "explanation.safetensors")
         assert explanation.labels == (label,)
         assert sum(explanation.evaluations.values()) <= 33  # the budget

@@ -31,7 +31,8 @@ def test_a_nifti_file_is_explained_in_slices(sea, tmp_path):
     scan[4:, 4:, 4:] = 1000
     nibabel.save(nibabel.Nifti1Image(scan, np.eye(4)), tmp_path / "scan.nii.gz")
     given = ("explain", tmp_path / "scan.nii.gz", "--model", f"{tmp_path / 'net.py'}:make")
-    out, _ = sea(*given, "--budget", "160", "--target", "ill", "--json", "-o", tmp_path / "out")
+    out, _ = sea(*given, "--budget", "160", "--target", "ill", "--json", "-o", tmp_path / "out",
+                 drawn=True)  # fmt: skip
     (told,) = json.loads(out)["inputs"]
     assert told["target"]["label"] == "ill"
     assert len(told["feature_shape"]) == 3

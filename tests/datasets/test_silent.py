@@ -35,9 +35,9 @@ from tests.datasets.small import Net, make_inputs, run
     ("kind", "points"),
     [
         (attack.flip_bits, 300),
-        (attack.change_sources, 14),
-        (attack.remove_results, 10),
-        (attack.change_reruns, 10),
+        (attack.change_sources, 7),
+        (attack.remove_results, 5),
+        (attack.change_reruns, 3),
     ],
 )
 def test_attacks_are_noticed(kind, points, tmp_path):
@@ -161,9 +161,9 @@ def test_rows_name_the_members_that_explained_them(tmp_path):
     x = torch.rand(8, 1, 8, 8)
     x[4:6, 0, 0, 0] = 9
     model = Picky().eval()
-    alone = SEA(model, output="logits", budget=150).explain(x[4:6])
+    alone = SEA(model, output="logits", budget=50).explain(x[4:6])
     for _ in range(2):
-        run(tmp_path, x, SEA(model, output="logits", budget=150), members=True, shard_size=8)
+        run(tmp_path, x, SEA(model, output="logits", budget=50), members=True, shard_size=8)
     data = read_dataset(tmp_path)
     assert data["4"].methods == alone.methods != data["0"].methods
     assert [len(data[i].members) for i in "04"] == [len(data[i].methods) for i in "04"]

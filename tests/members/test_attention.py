@@ -1,10 +1,5 @@
 """Attention members: equal to transformers' attention, conserved, refused in time."""
 
-import importlib
-import sys
-import types
-import warnings
-
 import pytest
 import torch
 from torch import nn
@@ -24,7 +19,6 @@ WIDTHS = {
     "num_attention_heads": 2,
     "intermediate_size": 32,
 }
-PLAIN = (nn.GELU, nn.LayerNorm, nn.MultiheadAttention)
 X = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 
 
@@ -139,44 +133,6 @@ class ByHand(nn.Module):
 def test_attention_that_is_written_out_is_found(method):
     written, expected = one_map(ByHand(True), method), one_map(ByHand(False), method)
     torch.testing.assert_close(written, expected)
-
-
-class OneBlock(nn.Module):
-    """A block of a vision transformer from the layers given."""
-
-    def __init__(self, gelu, norm, attention):
-        super().__init__()
-        torch.manual_seed(0)
-        self.patch, self.mix = nn.Conv2d(3, 16, 4, 4), attention(16, 2, batch_first=True)
-        self.norms = nn.ModuleList(norm(16) for _ in range(3))
-        self.wide = nn.Sequential(nn.Linear(16, 32), gelu(), nn.Linear(32, 16))
-        self.head = nn.Linear(16, 5)
-
-    def forward(self, x):
-        tokens = self.patch(x).flatten(2).mT
-        normed = self.norms[0](tokens)
-        tokens = tokens + self.mix(normed, normed, normed, need_weights=False)[0]
-        tokens = tokens + self.wide(self.norms[1](tokens))
-        return self.head(self.norms[2](tokens).mean(1))
-
-
-def test_lrp_is_that_of_lxt(monkeypatch):
-    pytest.importorskip("lxt", reason="pip install --no-deps lxt")
-    # Its models need an older transformers; its rules do not.
-    models = types.ModuleType("lxt.efficient.models")
-    models.get_default_map = None
-    monkeypatch.setitem(sys.modules, "lxt.efficient.models", models)
-    with warnings.catch_warnings(action="ignore"):  # of zennit, which is not used
-        patches = importlib.import_module("lxt.efficient.patches")
-    layers = [type(kind.__name__, (kind,), {}) for kind in PLAIN]  # torch's own stay as they are
-    rules = ("non_linear_forward", "layer_norm_forward", "cp_multi_head_attention_forward")
-    for layer, rule in zip(layers, rules, strict=True):
-        keep = rule != "layer_norm_forward"
-        patches.patch_method(getattr(patches, rule), layer, keep_original=keep)
-    x = X.clone().requires_grad_(True)
-    OneBlock(*layers).eval()(x)[:, 1].sum().backward()
-    ours = one_map(OneBlock(*PLAIN).eval(), "attention_lrp", target=1)
-    torch.testing.assert_close(ours, (x * x.grad).detach())
 
 
 def test_windows_are_refused_by_rollout_and_its_error_says_what_to_use():

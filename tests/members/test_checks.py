@@ -91,15 +91,6 @@ def test_completeness_starts_where_the_member_did():
     assert [check.level for check in sums] == ["ok"]
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
-def test_a_scripted_model_is_examined_and_keeps_no_hooks():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
-    model[1] = torch.jit.script(nn.ReLU())
-    checks = examine(model, torch.rand(2, 3, 8, 8), 1, methods="saliency")
-    assert all(check.level == "ok" for check in checks)
-    assert not any(m._forward_hooks for m in (model[0], model[3]))
-
-
 def test_equal_members_share_a_vote_input_by_input():
     def half(model, x, target):
         maps = compute_maps(model, x, target, "saliency").maps["saliency"]

@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 def test_texts_are_explained_at_the_command_line(sea, folder, tmp_path):
     out, err = sea("explain", "--text", TEXT, "--text", "good plot", "--model", f"hf:{folder}",
-                   "--budget", "20", "--target", "positive", "-o", tmp_path)  # fmt: skip
+                   "--budget", "20", "--target", "positive", "-o", tmp_path, drawn=True)  # fmt: skip
     assert err == ""
     assert {file.name for file in tmp_path.iterdir()} == {"text-1", "text-2", "report.html"}
     found = [Explanation.load(tmp_path / f"text-{k}/explanation.safetensors") for k in (1, 2)]
