@@ -94,6 +94,11 @@ def _choose(reached: Tensor, code: Tensor, width: int, n: int) -> tuple[Tensor, 
     return found // n, found % n
 
 
+def _multiply(rows: Tensor, matrix: Tensor) -> Tensor:
+    """[2 N, K, W, R] times [2 N, 1, R, n]; ``@`` would copy the matrix for each of K functions."""
+    return (rows.flatten(1, 2) @ matrix[:, 0]).view(*rows.shape[:3], -1)
+
+
 class _Sides:
     """The sets of all chains, growing from none, and their complements, shrinking from all.
 
@@ -133,11 +138,12 @@ class _Sides:
     def try_each(self) -> Tensor:
         """The values with each feature more, or fewer: [2 N, K, W, n]."""
         f, sign = self.f, self.sign
-        said = (self.near @ self.step) * torch.exp(-2 * sign * self.inside - self.own)
+        said = _multiply(self.near, self.step) * torch.exp(-2 * sign * self.inside - self.own)
         said += self.level[..., None] + sign * f.linear[:, :, None]
         if self.phase is not None and f.heights is not None:
             height, (cos, sin) = f.heights[:, :, None], self.turn
-            said += (height * self.phase.cos()) @ cos - (height * self.phase.sin()) @ sin
+            said += _multiply(height * self.phase.cos(), cos)
+            said -= _multiply(height * self.phase.sin(), sin)
         numbers = self.numbers[..., None] + sign[..., None] * self.changes[:, None, None]
         # [2 N, K, W, 1 + m, n] -> tables [2 N, K, 1 + m, W n]
         flat = numbers.transpose(2, 3).flatten(3)
