@@ -4,7 +4,7 @@ Networks are those of ``sea_nn.vision.models.load_model``, with a new last layer
 small plain one trained from scratch. Each is one differentiable module from the preprocessed
 picture to logits.
 
->>> load_classifier("fashion").label(9)
+>>> load_classifier("fashion").labels[9]
 'Ankle boot'
 """
 

@@ -17,7 +17,7 @@ from torch import nn
 from sea_nn.errors import InputError, KindError, MissingExtraError
 from sea_nn.vision.folders import find_data
 from sea_nn.vision.images import Preprocess, load_image
-from sea_nn.vision.models import HUBS, LoadedModel, _read_hf_recipe, load_model
+from sea_nn.vision.models import HUBS, _read_hf_recipe, load_model
 from sea_nn.vision.names import ASSETS, load_imagenet_labels
 from sea_nn.vision.resnet import ResNet50
 from sea_nn.vision.shipped import CLASSES, load_sample
@@ -72,7 +72,7 @@ def test_networks_are_ready_silent_and_know_the_shipped_photographs(name, capfd)
     photographs = [load_image(ASSETS / name) for name in ("cat.jpg", "coffee.jpg")]
     with torch.no_grad():
         logits = loaded.model(torch.stack([loaded.preprocess(p) for p in photographs]))
-    cats, (coffee, *_) = ([loaded.label(int(k)) for k in row.topk(3).indices] for row in logits)
+    cats, (coffee, *_) = ([loaded.labels[int(k)] for k in row.topk(3).indices] for row in logits)
     assert set(cats) == CATS
     assert coffee == "espresso"
 
@@ -148,8 +148,6 @@ def test_classes_have_names():
     labels = load_imagenet_labels()
     assert len(set(labels)) == 1000
     assert all(label == label.strip() != "" for label in labels)
-    loaded = LoadedModel(nn.Identity(), Preprocess(resize=8, crop=8), ("cat",), "mine")
-    assert (loaded.label(0), loaded.label(1), loaded.label(-1)) == ("cat", "class 1", "class -1")
 
 
 def test_an_unknown_name_lists_the_choices_nearest_first():

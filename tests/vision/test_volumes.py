@@ -21,11 +21,8 @@ def test_a_nifti_file_is_read_slice_by_slice(tmp_path):
     with pytest.raises(InputError, match="could not be read"):
         load_volume(tmp_path / "cut.nii.gz")
     (tmp_path / "folder.nii").symlink_to("/dev/zero")
-    for name in ("none.nii", "folder.nii"):
+    for name in ("none.nii", "folder.nii", "a" * 300 + ".nii", "a\0.nii"):
         with pytest.raises(InputError, match="no file"):
-            load_volume(tmp_path / name)
-    for name in ("a" * 300 + ".nii", "a\0.nii"):
-        with pytest.raises(InputError, match="cannot be looked at"):
             load_volume(tmp_path / name)
 
 

@@ -41,7 +41,7 @@ def compare_maps(experiment: Comparison, run: Run) -> Findings:
     explainer = replace(explainer, class_maps=prepare_class_maps(explainer, run))
     scores = _measure(explainer, run)
     told = zip(inputs.items, inputs.targets, strict=True)
-    names = [(item.name, inputs.loaded.label(target)) for item, target in told]
+    names = [(item.name, inputs.loaded.labels[target]) for item, target in told]
     which = "those classified right" if experiment.correct else "right and wrong ones alike"
     notes = [*inputs.facts, f"inputs are {which}, in a random order"]
     notes += [f"classes: {', '.join(experiment.classes)}"] if experiment.classes else []

@@ -207,11 +207,6 @@ class Features:
         """How many features there are."""
         return math.prod(self.shape) if self.groups is None else int(self.groups.max()) + 1
 
-    @property
-    def feature_shape(self) -> tuple[int, ...]:
-        """The shape of the feature space; its product is n."""
-        return self.shape if self.groups is None else self.layout or (self.n,)
-
     def on_grid(self, grid: Sequence[int]) -> Features:
         """The same map with the cells of a grid as features."""
         if len(grid) != len(self.shape):
@@ -269,19 +264,15 @@ def group_features(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
     mask = read_tensor(mask, "feature_mask must be a tensor of whole numbers")
     if mask.is_floating_point() or mask.is_complex():
         raise KindError(f"feature_mask must hold whole numbers; got {mask.dtype}")
-    while mask.ndim > len(shape):
-        if not bool((mask == mask[:1]).all()):
-            raise InputError(
-                f"feature_mask must be one mask over the map {list(shape)} for all inputs (and "
-                f"channels); this one, {list(mask.shape)}, differs between them. Explain inputs "
-                "with masks of their own one by one"
-            )
+    while mask.ndim > len(shape) and bool((mask == mask[:1]).all()):
         mask = mask[0]
     try:
         mask = mask.expand(shape)
     except RuntimeError as error:
         raise InputError(
-            f"feature_mask must broadcast to the map {list(shape)}; got {list(mask.shape)}"
+            f"feature_mask must broadcast to the map {list(shape)}, and be the same for all inputs "
+            f"(and channels); got {list(mask.shape)}. Explain inputs with masks of their own one "
+            "by one"
         ) from error
     groups: Tensor = mask.unique(return_inverse=True)[1]
     return groups.reshape(1, *shape).cpu()

@@ -255,7 +255,7 @@ class _Reader:
             keep=kept,
             remove=removed,
             trust=trust,
-            feature_shape=features.feature_shape,
+            feature_shape=features.layout or (features.n,),
             features=None if features.groups is None else features.groups.to(device),
             clipped=sure,
             curve=make_curve(f, said, counts),

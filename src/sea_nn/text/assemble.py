@@ -8,7 +8,7 @@ Shorter texts are filled up with empty pieces. What takes no part has no gain an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from sea_nn.errors import InputError
 from sea_nn.explanation.assemble import divide
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.fields import Ranking
+from sea_nn.explanation.fields import Ranking, list_tensors
 from sea_nn.features import TEXT
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.run import Check
@@ -28,8 +28,6 @@ from sea_nn.questions.asked import Asked
 from sea_nn.text.model import OneText
 from sea_nn.text.reading import Reading
 
-MAPS = ("attribution", "against", "keep_map", "remove_map", "maps")
-NUMBERS = ("target", "rival", "score", "predict_error", "trusted")
 Found = tuple[OneText, Explanation]
 """A text, and its explanation over its own features."""
 
@@ -64,26 +62,19 @@ def join_texts(found: Sequence[Found]) -> Explanation:
     cut = [cut_pieces(asked.reading) for asked, _ in found]
     places, width = [torch.tensor(own) for _, own in cut], max(len(pieces) for pieces, _ in cut)
     most = max(e.asked.sets.shape[1] for e in each)
-    rows, asked_rows = [], []
-    for e, own in zip(each, places, strict=True):
-        row = {name: _spread(getattr(e, name), own, width) for name in MAPS}
-        row |= {name: getattr(e, name) for name in NUMBERS}
-        row["order"] = _spread_order(e.order, own, width)
-        row["gains"] = pad(e.gains, (0, width - e.gains.shape[1]))
-        rows.append(row)
-        asked_rows.append(_spread_asked(e.asked, own, width, most))
-    ranking, ranked = None, [e.ranking for e in each]
-    if ranked[0] is not None and not found[0][0].names:
-        classes, scores = (
-            torch.cat([getattr(r, k) for r in ranked]) for k in ("classes", "scores")
-        )
-        ranking = Ranking(classes, scores, tuple(r.names[0] for r in ranked))
+    wide = [_widen(e, own, width, most) for e, own in zip(each, places, strict=True)]
+    inner: dict[str, dict[str, Any]] = {"": {}, "asked": {}, "ranking": {}}
+    for name in wide[0]:
+        head, _, tail = name.rpartition(".")
+        inner[head][tail] = torch.cat([one[name] for one in wide])
+    ranked = inner["ranking"] and not found[0][0].names  # of continuations nobody asked for one
+    names = [e.ranking.names[0] for e in each] if ranked else []
     return Explanation(
-        **_join(rows),
+        **inner[""],
         methods=each[0].methods,
         feature_shape=(width,),
         curve=each[0].curve if len(each) == 1 and len(places[0]) == width else None,
-        ranking=ranking,
+        ranking=Ranking(**inner["ranking"], names=tuple(names)) if ranked else None,
         labels=None if each[0].labels is None else tuple(e.labels[0] for e in each),
         checks=_join_checks(found),
         provenance=replace(
@@ -97,40 +88,34 @@ def join_texts(found: Sequence[Found]) -> Explanation:
         view=TEXT.view,
         texts=tuple(tuple(pieces) for pieces, _ in cut),
         function=SeveralFunctions(tuple(e.function for e in each), tuple(places), width),
-        asked=Asked(**_join(asked_rows)),
+        asked=Asked(**inner["asked"]),
     )
 
 
-def _join(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The tensors of all texts; None where there are none."""
-    return {
-        name: None if one is None else torch.cat([row[name] for row in rows])
-        for name, one in rows[0].items()
-    }
+def _widen(e: Any, places: Tensor, width: int, most: int) -> dict[str, Tensor]:
+    """The tensors of one text's explanation, by name, over so many pieces, and of ``most`` answers.
 
-
-def _spread(values: Any, places: Tensor, width: int) -> Any:
-    """Values of features, the last axis, as those of pieces: 0 where a piece is none."""
-    if values is None:
-        return None
-    wide = values.new_zeros(*values.shape[:-1], width)
-    return wide.index_copy(-1, places.to(values.device), values)
-
-
-def _spread_order(order: Tensor, places: Tensor, width: int) -> Tensor:
-    """An order of features, [1, n], as one of pieces; what takes no part comes last."""
+    A piece that is no feature has 0 and comes last; the first answer fills up the rows.
+    """
     rest = torch.tensor(sorted(set(range(width)) - set(places.tolist())), dtype=torch.int64)
-    return torch.cat([places.to(order.device)[order], rest.to(order.device)[None]], 1)
-
-
-def _spread_asked(asked: Asked, places: Tensor, width: int, most: int) -> dict[str, Any]:
-    """What was asked, over the pieces; in so many rows, where the first fills them up."""
-    parts, count = asked.parts(), asked.sets.shape[1]
-    for name in ("sets", "answers", "outputs"):
-        first = parts[name][:, :1].expand(-1, most - count, *parts[name].shape[2:])
-        parts[name] = torch.cat([parts[name], first], 1)
-    parts["sets"] = _spread(parts["sets"], places, width)
-    return parts | {k: _spread_order(parts[k], places, width) for k in ("keep", "remove")}
+    told = {f"asked.{name}": ("N", part) for name, part in e.asked.parts().items()}
+    told |= {name: (field.shape, value) for name, field, value in list_tensors(e)}
+    made = {}
+    for name, (shape, value) in told.items():
+        axes, device = shape.split(), value.device
+        if name in ("order", "asked.keep", "asked.remove"):
+            value = torch.cat([places.to(device)[value], rest.to(device)[None]], 1)
+        elif name == "gains":
+            value = pad(value, (0, len(rest)))
+        elif axes[-1] in ("n", "map", "own"):
+            zeros = value.new_zeros(*value.shape[:-1], width)
+            value = zeros.index_copy(-1, places.to(device), value)
+        if name in ("asked.sets", "asked.answers", "asked.outputs"):
+            first = value[:, :1].expand(-1, most - value.shape[1], *value.shape[2:])
+            value = torch.cat([value, first], 1)
+        if axes[0] == "N" and name not in ("curve.left", "curve.removed", "values"):
+            made[name] = value
+    return made
 
 
 def _join_checks(found: Sequence[Found]) -> tuple[Check, ...]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sea_nn.call import About, Call, Request, Running, Settings, check_previous
 from sea_nn.config import check_choice, check_seed, check_whole
@@ -292,8 +292,6 @@ def _check_count(what: str, given: int, count: int) -> None:
 
 def _split_targets(target: Any, count: int) -> list[Any]:
     """The target of each text: a list has one for each, anything else is for all."""
-    if isinstance(target, Tensor):
-        target = target.tolist()
     if not isinstance(target, list):
         return [target] * count
     each = [tuple(one) if isinstance(one, list) else one for one in target]

@@ -1,7 +1,7 @@
 """Models by name, each with the preprocessing it was trained with and its class names.
 
 >>> fashion = load_model("fashion-cnn")
->>> fashion.preprocess.shape, fashion.label(9)
+>>> fashion.preprocess.shape, fashion.labels[9]
 ((1, 28, 28), 'Ankle boot')
 
 Names: see ``load_model``. Packages that bring models (torchvision, timm, transformers) are
@@ -67,10 +67,6 @@ class LoadedModel:
     name: str = ""
     source: str = ""
     notice: str = ""
-
-    def label(self, index: int) -> str:
-        """Return the name of a class, or "class 7" where the names are not known."""
-        return self.labels[index] if 0 <= index < len(self.labels) else f"class {index}"
 
 
 def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:

@@ -5,26 +5,27 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 
+def _convolve(n_in: int, n_out: int, side: int, stride: int) -> tuple[nn.Module, nn.Module]:
+    """A convolution without bias and its norm."""
+    conv = nn.Conv2d(n_in, n_out, side, stride, padding=side // 2, bias=False)
+    return conv, nn.BatchNorm2d(n_out, eps=1e-3)
+
+
 class Bottleneck(nn.Module):
     """Residual block 1x1, 3x3, 1x1; its first convolution carries the stride."""
 
     def __init__(self, n_in: int, width: int, stride: int, project: bool) -> None:
         super().__init__()
         n_out = 4 * width
-        self.conv1 = nn.Conv2d(n_in, width, 1, stride, bias=False)
-        self.bn1 = nn.BatchNorm2d(width, eps=1e-3)
+        self.conv1, self.bn1 = _convolve(n_in, width, 1, stride)
         self.relu1 = nn.ReLU()
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width, eps=1e-3)
+        self.conv2, self.bn2 = _convolve(width, width, 3, 1)
         self.relu2 = nn.ReLU()
-        self.conv3 = nn.Conv2d(width, n_out, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(n_out, eps=1e-3)
+        self.conv3, self.bn3 = _convolve(width, n_out, 1, 1)
         self.relu3 = nn.ReLU()
         self.downsample: nn.Module = nn.Identity()
         if project:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(n_in, n_out, 1, stride, bias=False), nn.BatchNorm2d(n_out, eps=1e-3)
-            )
+            self.downsample = nn.Sequential(*_convolve(n_in, n_out, 1, stride))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output [N, 4 * width, H / stride, W / stride]."""
@@ -43,12 +44,9 @@ class ResNet50(nn.Sequential):
     """
 
     def __init__(self) -> None:
-        layers: dict[str, nn.Module] = {
-            "conv1": nn.Conv2d(3, 64, 7, 2, padding=3, bias=False),
-            "bn1": nn.BatchNorm2d(64, eps=1e-3),
-            "relu": nn.ReLU(),
-            "maxpool": nn.MaxPool2d(3, 2, padding=1),
-        }
+        conv, norm = _convolve(3, 64, 7, 2)
+        layers: dict[str, nn.Module] = {"conv1": conv, "bn1": norm, "relu": nn.ReLU()}
+        layers["maxpool"] = nn.MaxPool2d(3, 2, padding=1)
         n_in = 64
         for k, n_blocks in enumerate((3, 4, 6, 3)):
             width, stride = 64 << k, 2 if k else 1

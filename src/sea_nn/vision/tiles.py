@@ -55,9 +55,8 @@ def explain_tiles(
         raise InputError(f"overlap must be from 0 up to below 1; got {overlap}")
     if isinstance(target, bool) or not isinstance(target, int):
         raise InputError(f"tiles need one class for all of them, a number; got {target!r}")
-    step = max(1, round(size * (1 - overlap)))
-    total, weight = torch.zeros_like(x[:, :1]), torch.zeros_like(x[:, :1])
-    maps: dict[str, Tensor] = {}
+    step, weight = max(1, round(size * (1 - overlap))), torch.zeros_like(x[:, 0])
+    maps: dict[str, Tensor] = {}  # SEA's under "", and those of the members
     spent: dict[str, Any] = {name: Counter() for name in SPENT}
     scores: list[Tensor] = []
     for top, left in product(*(find_starts(side, size, step) for side in x.shape[2:])):
@@ -66,21 +65,19 @@ def explain_tiles(
         if any(check.message.endswith("interrupted") for check in e.checks):
             raise KeyboardInterrupt  # of one tile; without the others there is no map
         score = e.score.to(x)
-        total[place] += score.view(-1, 1, 1, 1) * e.attribution.to(x)
         weight[place] += 1
-        for name, own in zip(e.methods, e.maps.unbind(1), strict=True):
-            kept = maps.setdefault(name, torch.zeros_like(total[:, 0]))
-            kept[place] += score.view(-1, 1, 1) * own.to(x)
+        every = torch.cat([e.attribution.to(x), e.maps.to(x)], 1) * score.view(-1, 1, 1, 1)
+        for name, own in zip(("", *e.methods), every.unbind(1), strict=True):
+            maps.setdefault(name, torch.zeros_like(weight))[place] += own
         for name in SPENT:
             spent[name].update(getattr(e.provenance, name))
         scores.append(score)
-    attribution = total / weight
+    attribution = (maps.pop("") / weight).unsqueeze(1)
     gains, order = attribution.flatten(1).sort(stable=True, dim=1, descending=True)
     call = {**e.provenance.call, "tile": size, "overlap": overlap}
-    stacked = scale(torch.stack(list(maps.values()), 1) / weight, 2)
     return Explanation(
         attribution=attribution,
-        maps=stacked,
+        maps=scale(torch.stack([own / weight for own in maps.values()], 1), 2),
         methods=tuple(maps),
         target=e.target,
         score=torch.stack(scores).amax(0),
