@@ -63,13 +63,13 @@ def jaccard(g: Given) -> tuple[float, list[float]]:
 VERBS = (("deletion", False), ("insertion", True))
 CASES: dict[str, tuple[str, Callable[[Given], Any]]] = {
     **{
-        f"{verb}:{kind},steps=9": (kind, by_pixels(insert, 9))
+        f"{verb}:{kind}": (kind, by_pixels(insert, 28))
         for kind in PERTURBATIONS
         for verb, insert in VERBS
     },
     "aupc_pixels:mean": ("mean", lambda g: 28 * by_pixels(False, 28)(g)[0]),
-    **{f"aupc_windows:{kind},size=4": (kind, by_windows) for kind in ("black", "noise")},
-    **{f"aupc_authors:{kind},size=4": (kind, by_authors) for kind in ("black", "noise")},
+    **{f"aupc_windows:{kind}": (kind, by_windows) for kind in ("black", "noise")},
+    **{f"aupc_authors:{kind}": (kind, by_authors) for kind in ("black", "noise")},
     "jaccard": ("mean", jaccard),
     "relevance_mass": ("mean", lambda g: slow.mass(g.values, g.inside)),
     "rank_accuracy": (
@@ -87,7 +87,9 @@ def case():
     model, x = small_model(5), draw(3, 3, 12, 12)
     maps = {name: draw(3, 12, 12, seed=k) ** 3 for k, name in enumerate("ab", 1)}
     masks = draw(3, 12, 12, seed=4) > 0.7
-    scores = score_maps(model, x, None, maps, list(CASES), random=False, masks=masks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sea_nn.metrics.catalogue.SMALL_SIDE", 4)
+        scores = score_maps(model, x, None, maps, list(CASES), random=False, masks=masks)
     return model, x, maps, masks, scores
 
 
@@ -120,4 +122,4 @@ def test_every_metric_is_compared_on_inputs_that_tell_results_apart(case):
     *_, scores = case
     assert {name.partition(":")[0] for name in CASES} == set(METRICS)
     assert all(len(values.unique()) > 1 for values in scores.values.values())
-    assert "fewer than 7 windows" in str(scores.notes["aupc_authors:black,size=4"])
+    assert "fewer than 7 windows" in str(scores.notes["aupc_authors:black"])
