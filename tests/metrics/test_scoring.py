@@ -91,6 +91,7 @@ def test_a_set_scored_in_parts_chunks_or_blocks_equals_the_whole(case, monkeypat
     model, x, _, maps = case
     x, maps = torch.cat([x, x + 0.1]), {name: torch.cat([m, m]) for name, m in maps.items()}
     maps["even"] = torch.ones(4, 12, 12)
+    monkeypatch.setattr("sea_nn.metrics.catalogue.SMALL_SIDE", 3)
     whole = score_maps(model, x, None, maps, ALL, seed=3)
     parts = [
         score_maps(

@@ -29,7 +29,7 @@ from torch.utils.data.dataloader import default_collate
 from sea_nn.datasets.fingerprint import fingerprint, hash_texts
 from sea_nn.datasets.items import Item, ItemError, Reader
 from sea_nn.datasets.storage import MANIFEST, OWN, THREADS
-from sea_nn.datasets.tables import TABLES, TENSORS, RowFile, to_text
+from sea_nn.datasets.tables import TABLES, TENSORS, open_rows, to_text
 from sea_nn.errors import InputError, KindError
 from sea_nn.vision.images import load_image
 from sea_nn.vision.names import NIFTI, PICTURES
@@ -187,11 +187,12 @@ def _open_pictures(
             "pictures need a preprocess, from a Pillow image to the model's input: pass "
             "preprocess=load_model(...).preprocess, or your own function"
         )
-    by_content = sum(map(_measure, paths)) <= MOST_HASHED
+    large = _is_large(paths)
 
     def fetch(index: int) -> tuple[Any, str]:
         content, stamp = _read_file(paths[index])
-        digest = hashlib.sha256(content).hexdigest()[:16] if by_content else stamp
+        digest = stamp if large else hashlib.sha256(content).hexdigest()[:16]
+        digest += "" if labels is None else f" {labels[index]}"
         return (index, content, digest), digest
 
     def make(stored: Any) -> Item:
@@ -246,11 +247,9 @@ def _read_file(path: Path) -> tuple[bytes, str]:
         return file.read(), f"{found.st_size}-{found.st_mtime_ns}"
 
 
-def _measure(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except (OSError, ValueError):
-        return 0
+def _is_large(paths: Sequence[Path]) -> bool:
+    """Whether the files are too many bytes to be hashed."""
+    return sum(os.path.getsize(path) for path in paths if os.path.isfile(path)) > MOST_HASHED
 
 
 def _open_table(path: Path, reader: Reader) -> Source:
@@ -260,31 +259,27 @@ def _open_table(path: Path, reader: Reader) -> Source:
         return rows
     texts, labels = zip(*(rows.fetch(row)[0] for row in range(len(rows))), strict=True)
     files = [path.parent / text for text in texts]  # an absolute one stays as it is
-    pictures = _open_pictures(files, rows.name, reader, None, labels, rows.ids)
-
-    def fetch(index: int) -> tuple[Any, str]:
-        stored, digest = pictures.fetch(index)
-        return stored, f"{digest} {rows.fetch(index)[1]}"
-
-    both = [f"{a} {b}" for a, b in zip(pictures.digests, rows.digests, strict=True)]
-    return replace(pictures, fetch=fetch, digests=both)
+    return _open_pictures(files, rows.name, reader, None, labels, rows.ids)
 
 
 def _open_rows(paths: Sequence[Path], name: str, reader: Reader, base: Path | None) -> Source:
     """Files of many inputs each: tables, or tensors "x" with their true classes "label"."""
-    by_content = sum(map(_measure, paths)) <= MOST_HASHED
-    places, ids = list[tuple[RowFile, int]](), list[str]()
+    large, places, ids = _is_large(paths), list[tuple[Path, int]](), list[str]()
     for path in paths:
-        file = RowFile(path, reader.label_column, by_content)
-        content = file.open()
+        content = open_rows(path, reader.label_column)
         stem = to_text((path if base is None else path.relative_to(base)).with_suffix(""))
         for row, id_ in enumerate(content.ids or map(str, range(content.count))):
-            places.append((file, row))
+            places.append((path, row))
             ids.append(f"{stem}/{id_}" if len(paths) > 1 else id_)
 
     def fetch(index: int) -> tuple[Any, str]:
-        file, row = places[index]
-        return file.fetch(row)
+        path, row = places[index]
+        try:
+            content = open_rows(path, reader.label_column)
+            entry = content.get(row)
+        except Exception as error:
+            raise ItemError("changed", f"{path} was changed in the run ({error})") from error
+        return entry, content.stamp if large else fingerprint(entry)
 
     digests = [fetch(index)[1] for index in range(len(ids))]
     return Source(name, ids, fetch, reader, digests, feature_names=content.feature_names)

@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from sea_nn.datasets.fingerprint import fingerprint
-from sea_nn.datasets.items import ItemError, find_column
+from sea_nn.datasets.items import find_column
 from sea_nn.datasets.storage import import_arrow
 from sea_nn.errors import InputError
 
@@ -40,43 +39,19 @@ class Content:
     get: Callable[[int], tuple[Any, Any]]
     ids: Sequence[str] | None = None
     feature_names: tuple[str, ...] = ()  # of a table; none if its inputs are paths
+    stamp: str = ""  # what changes when the file does
 
 
-@dataclass(frozen=True)
-class RowFile:
-    """A file of many inputs; with ``by_content`` rows are told apart by what they hold."""
-
-    path: Path
-    label_column: str | None
-    by_content: bool
-
-    def open(self) -> Content:
-        """Read the file, unless it was read before and is the same."""
-        try:
-            return _read(self.path, self.label_column, self.stamp())
-        except InputError:
-            raise
-        except MemoryError as error:
-            raise InputError(f"{self.path} does not fit into memory; divide it") from error
-        except Exception as error:  # of damaged files decoders raise nearly anything
-            raise InputError(f"{self.path} is damaged or something else ({error})") from error
-
-    def stamp(self) -> tuple[int, ...]:
-        """What changes when the file does."""
-        found = self.path.stat()
-        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
-
-    def fetch(self, row: int) -> tuple[Any, str]:
-        """A row's values with its label, and the hash of both."""
-        try:
-            content = self.open()
-            if row >= content.count:
-                raise InputError(f"it has {content.count} rows now")
-            values, label = content.get(row)
-        except Exception as error:
-            raise ItemError("changed", f"{self.path} was changed in the run ({error})") from error
-        told = fingerprint((values, label)) if self.by_content else f"{self.stamp()[:2]}"
-        return (values, label), told
+def open_rows(path: Path, label_column: str | None) -> Content:
+    """Read a file, unless it was read before and is the same."""
+    try:
+        found = path.stat()
+        parts = found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+        return _read(path, label_column, "-".join(map(str, parts)))
+    except InputError:
+        raise
+    except Exception as error:  # of damaged files decoders raise nearly anything
+        raise InputError(f"{path} is damaged or something else ({error})") from error
 
 
 def to_text(path: Path) -> str:
@@ -85,9 +60,9 @@ def to_text(path: Path) -> str:
 
 
 @lru_cache(OPEN)
-def _read(path: Path, label_column: str | None, stamp: tuple[int, ...]) -> Content:
+def _read(path: Path, label_column: str | None, stamp: str) -> Content:
     read = _read_tensors if path.suffix.lower() in TENSORS else _read_table
-    return read(path, label_column)
+    return replace(read(path, label_column), stamp=stamp)
 
 
 def _read_table(path: Path, label_column: str | None) -> Content:
