@@ -300,6 +300,29 @@ def test_hooks_that_an_interrupt_leaves_behind_do_nothing(monkeypatch):
     assert torch.equal(found, expected)
 
 
+class Otherwise(nn.Module):
+    """Registers its layers in another order than it runs them."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.norm, self.last = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 5, 3)
+        self.norm.running_mean.normal_()
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x).relu())).mean((2, 3))
+
+
+@pytest.mark.parametrize(("make", "folds"), [(norms, True), (Otherwise, False)])
+def test_norms_are_folded_where_an_answer_proves_that_this_is_the_model(make, folds):
+    model, x = make(), torch.rand(3, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    with open_model(model, x) as probe:
+        said = probe.part(slice(1, 3)).ask_points(torch.arange(2), lambda part: x[1:][part] / 2)
+        assert (probe.fast is not None) == folds
+    torch.testing.assert_close(said, model.eval()(x[1:] / 2).detach())
+    assert not any(isinstance(layer, nn.Identity) for layer in model.modules())
+
+
 class Preactivated(nn.Module):
     """The activation also rectifies what the shortcut carries, as it writes in place."""
 

@@ -51,13 +51,11 @@ def lend(*models: nn.Module) -> Iterator[None]:
         @torch.no_grad()
         def restore() -> None:
             for m, mode, kept in state:
-                if m.training != mode:
-                    m.training = mode
+                m.training = mode
                 for name, before in kept.items():
-                    held = m.__dict__.get(name)
-                    if held is not None and dict(held) != before:
-                        held.clear()  # the dictionary itself stays: handles refer to it
-                        held.update(before)
+                    held = m.__dict__.get(name, {})
+                    held.clear()  # the dictionary itself stays: handles refer to it
+                    held.update(before)
             for p, grad in gradients:
                 p.grad = grad
             for m, name, buffer, values in buffers:
@@ -67,12 +65,10 @@ def lend(*models: nn.Module) -> Iterator[None]:
                     buffer.copy_(values)
 
         try:
-            for p, grad in gradients:
-                if grad is not None:
-                    p.grad = None  # what a member adds by backward() must not reach the caller's
-            for m, mode, _ in state:
-                if mode:
-                    m.training = False
+            for p, _ in gradients:
+                p.grad = None  # what a member adds by backward() must not reach the caller's
+            for m in modules:
+                m.training = False
             yield
         finally:
             try:

@@ -17,9 +17,8 @@ interrupt leaves nothing behind.
 
 Batch norms in eval mode are fixed linear maps, folded into convolutions in a further copy: a norm
 reads and writes every activation once more than needed, a sixth of a forward pass of
-EfficientNet-Lite0 on a CPU. Which norm follows which convolution is seen in a pass that is made
-anyway (``watch``); that the folded copy is the model is proved by an answer that is asked for
-anyway (``Probe.begin``).
+EfficientNet-Lite0 on a CPU. That the folded copy is the model is proved by an answer that is asked
+for anyway (``Probe.begin``).
 """
 
 from __future__ import annotations
@@ -27,11 +26,9 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -60,7 +57,6 @@ from sea_nn.model.probe import Perturbation, Probe
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-Pairs = list[tuple[str, str]]
 SHAPING = ("View", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "ToCopy", "Clone")
 """Operations, as autograd calls them, that only shape what others have made."""
 LARGEST_BLOCK = (32 << 20) - 4096
@@ -169,10 +165,10 @@ def open_model(
 def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
     """Ask about the inputs: the first one watched, the others in chunks that fit.
 
-    The first pass tells the memory that an input takes, what operation makes the outputs, which
-    norms may be folded, and whether the twin is closed.
+    The first pass tells the memory that an input takes, what operation makes the outputs, and
+    whether the twin is closed.
     """
-    x, wrapped, pairs = probe.x, probe.model, Pairs()
+    x, wrapped = probe.x, probe.model
     twin: Any = wrapped.model
     rows = torch.arange(len(x), device=x.device)
     sizes: dict[int, int] = {}  # of what autograd keeps, by place in memory
@@ -193,7 +189,7 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
         one = probe.arrange(x[:1])
         try:
             with (
-                watch(model, twin) if probe.private else nullcontext(pairs) as pairs,
+                guard(model) if probe.private else nullcontext(),
                 torch.enable_grad(),
                 torch.autograd.graph.saved_tensors_hooks(note, note),
             ):
@@ -233,8 +229,8 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
     # Folding is left alone on a GPU with TF32: rounded operands of other weights would make other
     # activations.
     rounds = x.is_cuda and torch.backends.cudnn.allow_tf32
-    if pairs and not rounds and probe.autocast is None:
-        found.folded = TensorModel(fold(twin, pairs), probe.meter)
+    folded = fold(twin) if probe.private and not rounds and probe.autocast is None else None
+    found.folded = None if folded is None else TensorModel(folded, probe.meter)
     return found
 
 
@@ -266,7 +262,7 @@ def borrow(model: Callable[..., Any]) -> Iterator[Any]:
     A model that cannot be copied (a ScriptModule, say) runs as it is, in eval mode, by one thread
     at a time, and is given back as it was. So do the modules that a plain function calls, as far
     as ``find_modules`` finds them. Whether a twin still calls the original's layers, through a
-    closure, shows when it first runs: see ``watch``.
+    closure, shows when it first runs: see ``guard``.
 
     Args:
         model: a module, or any callable; a callable that is not a module is passed through.
@@ -343,14 +339,12 @@ def copy_twin(twin: nn.Module, inplace: bool = True) -> nn.Module:
 def _copy(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     """Return a deep copy with the tensors that the memo has.
 
-    Copies of what deepcopy does not take (results of operations), or takes slowly, are put there.
+    Copies of what deepcopy does not take (results of operations) are put there.
     """
     for part in module.modules():
         for value in part.__dict__.values():
             if isinstance(value, Tensor):
                 memo.setdefault(id(value), value.detach().clone())
-            elif type(value) is OrderedDict and not value:
-                memo[id(value)] = OrderedDict()
     return copy.deepcopy(module, memo)
 
 
@@ -360,56 +354,43 @@ def find_inplace(module: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def watch(model: Any, twin: nn.Module) -> Iterator[Pairs]:
-    """Watch a pass of the twin: stop it before it runs a layer of the original's.
-
-    ``EscapeError`` is raised inside the block before the layer runs, so nothing of the original has
-    changed.
-
-    Yields:
-        which batch norm reads what which convolution gave, by name; full once the block is left.
-    """
-    here, own, pairs = threading.get_ident(), set(find_original(model).modules()), Pairs()
-    made: dict[int, tuple[str, Tensor]] = {}  # the outputs stay alive, or a number could come twice
+def guard(model: Any) -> Iterator[None]:
+    """Stop a pass of a twin by an ``EscapeError``, before it runs a layer of the original's."""
+    here, own = threading.get_ident(), set(find_original(model).modules())
 
     def stop(module: nn.Module, inputs: Any) -> None:
         if module in own and threading.get_ident() == here:
             raise EscapeError
 
-    def note(name: str, module: nn.Module, inputs: Any, output: Any) -> None:
-        if isinstance(module, CONVOLUTIONS):
-            made[id(output)] = name, output
-        elif inputs and id(inputs[0]) in made:
-            pairs.append((made[id(inputs[0])][0], name))
-
-    handles = [torch_module.register_module_forward_pre_hook(stop)]
+    handle = torch_module.register_module_forward_pre_hook(stop)
     try:
-        for name, layer in twin.named_modules():
-            plain = isinstance(layer, CONVOLUTIONS) and "weight" in layer._parameters
-            if plain or (type(layer) in NORMS and layer.running_mean is not None):
-                handles.append(layer.register_forward_hook(partial(note, name)))
-        yield pairs
+        yield
     finally:
         own.clear()  # an interrupt may leave the hook in place: then it does nothing
-        for handle in handles:
-            handle.remove()
+        handle.remove()
 
 
 @torch.no_grad()
-def fold(twin: nn.Module, pairs: Pairs) -> nn.Module:
-    """Return a copy of a twin with these norms folded into their convolutions.
+def fold(twin: nn.Module) -> nn.Module | None:
+    """Return a copy of a twin with batch norms folded into convolutions; None if there are none.
 
-    It shares all tensors with the twin but for the folded weights.
+    A norm is taken to read the convolution of its size that comes right before it among the layers.
+    All tensors are shared with the twin but for the folded weights.
     """
-    folded = copy_twin(twin)
-    named: dict[str, Any] = dict(folded.named_modules())
-    runs = Counter(name for pair in pairs for name in pair)
-    for a, b in pairs:
-        conv, norm = named[a], named[b]
-        if runs[a] == runs[b] == 1 and conv.weight.dtype == norm.running_mean.dtype:
-            conv._parameters["weight"], conv._parameters["bias"] = fuse_conv_bn_weights(
-                *(conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps),
-                *(norm.weight, norm.bias),
-            )
-            norm.forward = nn.Identity().forward
+    if not any(type(layer) in NORMS for layer in twin.modules()):
+        return None
+    folded: nn.Module = copy_twin(twin)
+    conv: Any = None
+    for layer in folded.modules():
+        if isinstance(layer, CONVOLUTIONS):
+            conv = layer if "weight" in layer._parameters else None
+        elif conv is not None and layer not in set(conv.children()):
+            norm: Any = layer
+            mean, own = norm.running_mean if type(norm) in NORMS else None, conv.weight
+            if mean is not None and (len(mean), mean.dtype) == (len(own), own.dtype):
+                conv._parameters["weight"], conv._parameters["bias"] = fuse_conv_bn_weights(
+                    own, conv.bias, mean, norm.running_var, norm.eps, norm.weight, norm.bias
+                )
+                norm.forward = nn.Identity().forward
+            conv = None
     return folded
