@@ -29,7 +29,7 @@ from sea_nn.config import (
 )
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.features import SEVERAL, TABLE, Features, Kind, check_input
+from sea_nn.features import SEVERAL, TABLE, Features, Kind, check_input, find_patches
 from sea_nn.members.registry import Entry, Methods, choose_budget
 from sea_nn.members.run import choose_entries
 from sea_nn.model.adapters import ARRAYS, read_value
@@ -332,7 +332,6 @@ def prepare(settings: Settings, request: Request) -> Call:
             kind=about.kind,
             feature_mask=request.feature_mask,
             names=about.feature_names,
-            model=model,
         )
     entries = choose_entries(settings.model, settings.methods, features.kind, budget)
     _refuse_without_effect(settings, request, features, entries)
@@ -346,7 +345,12 @@ def prepare(settings: Settings, request: Request) -> Call:
         label = getattr(target, "__name__", "<lambda>")
         labels = labels or (None if label == "<lambda>" else [label])
         model, output, target = read_value(model, target), Output("value"), 0
-    asked = features if budget is None else features.to_ask_about(settings.grid)
+    asked, grid = features, settings.grid
+    if budget is not None:
+        patched = grid is None and features.kind.view == "picture"
+        asked = features.to_ask_about(
+            find_patches(settings.model, features.shape) if patched else grid
+        )
     before, draws = None if request.previous is None else request.previous.asked, 1
     if before is not None and before.outputs is not None:
         draws = before.outputs.shape[2]

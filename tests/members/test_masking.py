@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sea_nn.errors import InputError, MemberError
-from sea_nn.features import Features, segment, superpixels
+from sea_nn.features import Features, segment
+from sea_nn.features.segments import superpixels
 from tests.helpers.by_hand import build_table, ours, pick, same
 
 

@@ -258,7 +258,7 @@ def of_texts(name: str, sea: TextSEA) -> Subject:
     def read(_: str, content: bytes) -> Sequence[Given]:
         return [give(read_words(content))]
 
-    labels = tuple(map(str, sea.name_labels(None) or ()))
+    labels = sea.labels or ()
     return Subject(
         name, "text", sea, labels, read, tuple(map(give, EXAMPLES)), output=sea.output.kind
     )

@@ -170,7 +170,7 @@ class Texts(Subject):
             how["methods"] = [(name, o.chosen.get(name, {})) for name in named]
         self.sea = SEA.for_text(model, tokenizer, **how)
         self.name = Path(folder).name
-        self.labels = tuple(map(str, self.sea.name_labels(None) or ()))
+        self.labels = self.sea.labels or ()
         if self.sea.language:  # continuations, as they are written
             self.aim = o.target if o.rival is None else (o.target, o.rival)
         else:

@@ -25,7 +25,7 @@ from sea_nn.features.features import (
     smooth,
     sum_cells,
 )
-from sea_nn.features.segments import group_columns, segment, superpixels
+from sea_nn.features.segments import group_columns, segment
 
 __all__ = [
     "IMAGE",
@@ -49,5 +49,4 @@ __all__ = [
     "segment",
     "smooth",
     "sum_cells",
-    "superpixels",
 ]

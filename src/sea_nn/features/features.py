@@ -120,7 +120,6 @@ class Features:
         names: of a table's columns or a series' channels; of several inputs, the inputs' own.
         input_shape: of one input, channels included.
         parts: of several inputs, the features of each; their values lie side by side in one row.
-        patches: the grid of a vision transformer's patches; questions go by it.
     """
 
     kind: Kind
@@ -130,7 +129,6 @@ class Features:
     names: tuple[str, ...] | None = None
     input_shape: tuple[int, ...] = ()
     parts: tuple[Features, ...] = ()
-    patches: tuple[int, ...] | None = None
 
     @classmethod
     def of(
@@ -140,7 +138,6 @@ class Features:
         kind: Kind | None = None,
         feature_mask: Tensor | None = None,
         names: Sequence[str] | None = None,
-        model: Any = None,
     ) -> Features:
         """The features of inputs ``x``, [N, ...].
 
@@ -149,7 +146,6 @@ class Features:
             kind: left out, it is found from the number of axes.
             feature_mask: whole numbers that broadcast to the map: equal ones are one feature.
             names: of columns or channels.
-            model: whose patches questions about images go by, if it is a vision transformer.
         """
         own = find_kind(x)
         kind = own if kind is None else kind
@@ -175,7 +171,6 @@ class Features:
             None if feature_mask is None else group_features(feature_mask, shape),
             names=None if names is None else tuple(map(str, names)),
             input_shape=tuple(x.shape[1:]),
-            patches=find_patches(model, shape) if kind.view == "picture" else None,
         )
 
     @classmethod
@@ -230,7 +225,6 @@ class Features:
         if len(self.shape) == 1:  # without neighbours: bands of columns only where they are many
             cells = grid or (min(self.shape[0], MOST_CELLS),)
             return replace(self.on_grid(cells), layout=None)
-        grid = grid or self.patches
         if grid is None:
             rows, axes = min(8, self.shape[0]), len(self.shape)
             side = int(MOST_CELLS ** (1 / axes) + 1e-9)

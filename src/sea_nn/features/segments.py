@@ -17,8 +17,6 @@ def superpixels(image: Tensor, n_segments: int = 50) -> Tensor:
     and compared as people see them (CIELAB); any other number as it is.
     """
     slic = import_extra("skimage.segmentation", "a member with superpixels of its own").slic
-    if image.ndim != 3:
-        raise InputError(f"an image must be [C, H, W]; got {list(image.shape)}")
     stretched = scale(image.detach().to("cpu", torch.float64).unsqueeze(0))[0]
     colour = image.shape[0] == 3
     for compactness in (10, 100, 1000, 10_000):

@@ -93,7 +93,7 @@ class TextSEA:
         self.model: Any = model
         self.tokenizer, self.seed = tokenizer, check_seed(seed)
         self.budget, self.features, self.methods = budget, features, methods
-        self.language = speaks(model)
+        self.language, self.labels = speaks(model), _find_labels(model)
         if self.language and output is not None:
             raise InputError("a language model says log-probabilities of continuations: no output=")
         named = DEFAULT_METHODS if methods is None else methods
@@ -140,7 +140,7 @@ class TextSEA:
         if previous is not None:
             check_previous(previous, self.budget)
             _check_count("previous", len(previous), count)
-        names, output, value = self.name_labels(labels), self.output, None
+        names, output, value = labels or self.labels, self.output, None
         if callable(target):
             if self.language:
                 raise KindError("a language model's target is a continuation, not a function")
@@ -230,14 +230,13 @@ class TextSEA:
             told={"budget": self.budget, "absent": self.absent, "features": self.features},
         )
 
-    def name_labels(self, labels: Sequence[str] | None) -> Sequence[str] | None:
-        """The names of all classes."""
-        if labels is not None or self.language:
-            return labels
-        if isinstance(self.model, ZeroShot):
-            return self.model.names
-        known = getattr(getattr(self.model, "config", None), "id2label", None)
-        return tuple(str(known[k]) for k in sorted(known)) if known else None
+
+def _find_labels(model: Any) -> tuple[str, ...] | None:
+    """The names of a classifier's classes, as far as it says."""
+    if isinstance(model, ZeroShot):
+        return model.names
+    known = getattr(getattr(model, "config", None), "id2label", None)
+    return tuple(str(known[k]) for k in sorted(known)) if known and not speaks(model) else None
 
 
 def _find_limit(model: Any, tokenizer: Any) -> int | None:

@@ -23,8 +23,7 @@ from sea_nn.model.adapters import check_value
 from sea_nn.text.reading import NOBODY, Reading
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 1 << 16}
-BATCH_NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 29}
-"""The most tokens, and logits of a language model, in one pass."""
+"""The most tokens in one pass."""
 Absent = Literal["mask", "delete", "pad"]
 ABSENT: dict[Absent, str] = {
     "mask": "becomes mask tokens",
@@ -160,11 +159,7 @@ class AskedText:
 
     def fit(self, length: int) -> int:
         """How many rows of a length fit into one pass."""
-        kind = self.device.type if self.device.type in BATCH_TOKENS else "cpu"
-        room = BATCH_TOKENS[kind]
-        if self.language:
-            config = getattr(self.module, "config", None)
-            room = min(room, BATCH_NUMBERS[kind] // int(getattr(config, "vocab_size", 1)))
+        room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
         return 1 if self.alone else max(1, room // max(1, length))
 
     def _stack(self, rows: Sequence[Row]) -> Row:
@@ -244,15 +239,13 @@ class AskedWords:
     def __init__(self, model: Any, reading: Reading, target: Any, value: Any) -> None:
         self.model, self.reading, self.target, self.value = model, reading, target, value
 
-    def __call__(self, there: Tensor) -> Any:
+    def __call__(self, there: Tensor) -> Tensor:
         """What the function says of the words that are 1."""
         words = self.reading.words
         said = self.model([list(compress(words, row)) for row in (there > 0.5).tolist()])
         if self.value is not None:
             return check_value(self.value(said), len(there))
-        if isinstance(said, list) or hasattr(said, "__array_interface__"):
-            said = torch.as_tensor(said)
-        return said.float() if isinstance(said, Tensor) else said
+        return torch.as_tensor(said).float()
 
 
 OneText = AskedText | AskedWords
@@ -265,8 +258,8 @@ def speaks(model: Any) -> bool:
 
 def find_logits(output: Any) -> Tensor:
     """The logits in what a model gave: a tensor, or an object or a dict that has them."""
-    logits = output.get("logits") if isinstance(output, dict) else output
-    logits = getattr(output, "logits", logits)
+    logits = getattr(output, "logits", output)
+    logits = output.get("logits") if isinstance(output, dict) else logits
     if not isinstance(logits, Tensor):
         raise KindError(
             f"the model gave {type(output).__name__} without logits: load it with a head, such as "

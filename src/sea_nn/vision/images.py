@@ -118,15 +118,7 @@ class Preprocess:
                 "channels are 1 (grey) or 3 (RGB), and mean and std one value for each of them; "
                 f"got {self.channels} channels, {len(self.mean)} and {len(self.std)} values"
             )
-        if min(self.std) <= 0:
-            raise InputError(f"std must be positive, not {self.std}.")
         check_choice("interpolation", self.interpolation, get_args(Interpolation))
-        room = self.resize if isinstance(self.resize, tuple) else (self.resize, self.resize)
-        if any(side < 1 or side > most for side, most in zip(self._size, room, strict=True)):
-            raise InputError(
-                f"crop must be at least 1 and fit into the resized picture: crop is {self.crop}, "
-                f"resize is {self.resize}."
-            )
 
     @property
     def shape(self) -> tuple[int, int, int]:
