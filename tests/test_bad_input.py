@@ -80,7 +80,6 @@ def test_what_is_not_a_tensor_is_refused_or_read():
             {"constraints": Constraints(torch.ones(6, dtype=torch.bool), epsilon="small")},
             "epsilon must be a finite number above 0",
         ),
-        ({"about": {"kind": None}}, r"about must be sea_nn.About\(images, feature_names"),
     ],
 )
 def test_what_explain_cannot_use_is_named(given, message):
@@ -92,18 +91,16 @@ def test_what_explain_cannot_use_is_named(given, message):
 @pytest.mark.parametrize(
     ("budget", "given", "message"),
     [
-        (None, {"running": lambda: Running(progress=3)}, "progress must be a function"),
         (None, {"internal_batch_size": "all"}, "internal_batch_size must be a whole number"),
         (None, {"feature_mask": "columns"}, "feature_mask must be a tensor of whole numbers"),
         (None, {"about": About(feature_names=3)}, "names must be a list of names"),
         (
             None,
             {"running": lambda: Running(seconds=3)},
-            "seconds is for explanations with a budget",
+            "seconds is about questions",
         ),
         (None, {"labels": 3}, "labels must be a list"),
         (40, {"previous": 3}, "previous must be an Explanation"),
-        (40, {"running": lambda: Running(on_round=3)}, "on_round must be a function"),
         (40, {"running": lambda: Running(seconds="soon")}, "seconds must be a finite"),
         (
             40,

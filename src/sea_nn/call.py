@@ -11,7 +11,7 @@ that would have no effect beside the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -82,12 +82,6 @@ class Constraints:
     forbidden: Tensor | None = None
     epsilon: float = 1e-3
 
-    def __post_init__(self) -> None:
-        if self.required is None and self.forbidden is None:
-            raise InputError("constraints need a mask: Constraints(required=) or (forbidden=)")
-        if self.required is None and self.epsilon != 1e-3:
-            raise InputError("epsilon is the least gain of required features: give required=")
-
 
 @dataclass(frozen=True)
 class Running:
@@ -111,11 +105,6 @@ class Running:
     def __post_init__(self) -> None:
         if self.on_error != "raise":
             check_choice("on_error", self.on_error, ("raise", "skip"))
-        given = {"progress": "(member, evaluations done, in all)", "on_round": "an explanation"}
-        for name, of in given.items():
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                raise KindError(f"{name} must be a function of {of}; got {type(value).__name__}")
         for name in ("seconds", "tolerance"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name))
@@ -154,12 +143,7 @@ class Settings:
                 "config has no effect beside a budget: the paper's form has its settings in "
                 "SEAConfig, and absent= and grid= are arguments of SEA; leave out one of the two"
             )
-        for name, instead in (("absent", "SEA(model, budget=512)"), ("grid", "SEAConfig(grid=)")):
-            if getattr(self, name) is not None and budget is None:
-                raise InputError(
-                    f"{name} is about questions to the model, for explanations with a budget: "
-                    f"{instead} is what to write"
-                )
+        refuse_without(budget, absent=self.absent, grid=self.grid)
         if self.absent is not None:
             check_choice("absent", self.absent, ABSENT)
         if self.seed is not Settings.seed:
@@ -194,13 +178,6 @@ class Request:
     running: Running = field(default_factory=Running)
 
     def __post_init__(self) -> None:
-        for name, kind in (("about", About), ("constraints", Constraints), ("running", Running)):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, kind):
-                names = ", ".join(one.name for one in fields(kind))
-                raise KindError(
-                    f"{name} must be sea_nn.{kind.__name__}({names}); got {type(value).__name__}"
-                )
         labels = self.labels
         if isinstance(labels, str) or not (labels is None or hasattr(labels, "__getitem__")):
             raise KindError(f"labels must be a list of the classes' names; got {labels!r}")
@@ -252,18 +229,14 @@ class Call:
     told: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        if self.settings.budget is not None:
-            self.check_budget(self.price)
-            if self.request.constraints is not None:
-                raise InputError(
-                    "constraints (required and forbidden) do not go with a budget (512 where "
-                    'nothing else is said): say methods="paper"'
-                )
+        if self.settings.budget is None:
             return
-        for name in ("on_round", "seconds", "tolerance"):
-            if getattr(self.request.running, name) is not None:
-                instead = "SEA(model, budget=512)"
-                raise InputError(f"{name} is for explanations with a budget: {instead}")
+        self.check_budget(self.price)
+        if self.request.constraints is not None:
+            raise InputError(
+                "constraints (required and forbidden) do not go with a budget (512 where "
+                'nothing else is said): say methods="paper"'
+            )
 
     @property
     def price(self) -> int:
@@ -299,15 +272,20 @@ def count_price(entries: Sequence[Entry], shape: tuple[int, ...]) -> int:
     return sum(entry.member.cost(entry.options, shape) for entry in entries)
 
 
-def check_previous(previous: Any, budget: int | None) -> None:
-    """Refuse an earlier explanation whose questions cannot be used."""
+def check_previous(previous: Any) -> None:
+    """Refuse an earlier explanation that asked nothing."""
     if not isinstance(previous, Explanation):
         raise KindError(f"previous must be an Explanation; got {type(previous).__name__}")
-    if budget is None or previous.asked is None:
-        raise InputError(
-            "previous is for explanations with a budget: SEA(model, budget=512).explain(x, "
-            "previous=e), where e has one as well"
-        )
+    if previous.asked is None:
+        raise InputError("previous must be an explanation with a budget: this one asked nothing")
+
+
+def refuse_without(budget: int | None, **given: Any) -> None:
+    """Refuse what is about questions to the model where there is no budget for any."""
+    for name, value in given.items():
+        if budget is None and value is not None:
+            instead = "SEAConfig(grid=)" if name == "grid" else "SEA(model, budget=512)"
+            raise InputError(f"{name} is about questions, which need a budget: {instead}")
 
 
 def prepare(settings: Settings, request: Request) -> Call:
@@ -316,7 +294,10 @@ def prepare(settings: Settings, request: Request) -> Call:
     baselines, background, labels = request.baselines, request.background, request.labels
     budget, absent, about = settings.budget, settings.absent, request.about
     if request.previous is not None:
-        check_previous(request.previous, budget)
+        check_previous(request.previous)
+    running = request.running
+    stops = {"on_round": running.on_round, "seconds": running.seconds}
+    refuse_without(budget, previous=request.previous, tolerance=running.tolerance, **stops)
     several = not isinstance(x, Tensor)
     if several:
         packed = Several.of(x, request.feature_mask)
@@ -395,19 +376,18 @@ def _refuse_without_effect(
     """Refuse what nothing would take: a grid, a background, baselines, and what names outputs."""
     absent, several, config = settings.absent, features.kind == SEVERAL, settings.config
     if settings.grid is not None or (config is not None and config.grid is not None):
-        what = "several inputs" if several else "a feature_mask"
-        if not several and request.feature_mask is None:
-            what = "" if features.kind.neighbours else f"inputs of the kind {features.kind.name!r}"
+        what = "" if features.kind.neighbours else f"inputs of the kind {features.kind.name!r}"
+        what = "a feature_mask" if request.feature_mask is not None else what
+        what = "several inputs" if several else what
         if what:
             raise InputError(f"grid has no effect beside {what}: leave it out")
     if callable(request.target):
-        names = 0 if request.labels is None else len(request.labels)
-        for name, given in (("output", settings.output is not None), ("labels", names > 1)):
-            if given:
-                raise InputError(
-                    f"{name} has no effect beside a target that is a function: the number that it "
-                    f"gives is explained as it is; leave {name} out"
-                )
+        many = len(() if request.labels is None else request.labels) > 1
+        if many or settings.output is not None:
+            raise InputError(
+                f"{'labels' if many else 'output'} has no effect beside a target that is a "
+                "function: the number that it gives is explained as it is"
+            )
     starts, asks = False, settings.budget is not None
     for entry in entries:
         starts |= entry.member.name in STARTING or not entry.member.native

@@ -6,6 +6,7 @@
 'adagrad'
 """
 
+import contextlib
 import dataclasses
 import math
 from dataclasses import dataclass
@@ -220,13 +221,12 @@ def check_init(init: Init) -> tuple[float, float]:
     """Return (low, high) of a starting rule: "ones" or a pair of non-negative numbers."""
     if isinstance(init, str) and init == "ones":
         return 1.0, 1.0
-    if isinstance(init, (tuple, list)) and len(init) == 2:
-        real = all(isinstance(x, (int, float)) and math.isfinite(x) for x in init)
-        if real and 0 <= init[0] <= init[1]:
-            return float(init[0]), float(init[1])
-    raise InputError(
-        f"init must be 'ones' or (low, high) with finite 0 <= low <= high; got {init!r}"
-    )
+    if not isinstance(init, tuple | list) or len(init) != 2:
+        raise InputError(f"init must be 'ones' or (low, high); got {init!r}")
+    low, high = init
+    check_number("each of init (low, high)", low)
+    check_number("each of init (low, high)", high, least=low)
+    return float(low), float(high)
 
 
 def check_activation(name: str) -> float | None:
@@ -234,13 +234,10 @@ def check_activation(name: str) -> float | None:
     if name in ("sqrt", "log1p"):
         return None
     kind, _, number = str(name).partition(":")
-    try:
-        exponent = float(number) if kind == "power" else math.nan
-    except ValueError:
-        exponent = math.nan
-    if not math.isfinite(exponent) or exponent >= 1 or exponent == 0:
-        raise InputError(
-            "activation must be 'sqrt', 'log1p' or 'power:p' with a finite exponent below 1 (a "
-            f"negative one saturates; the limit at 0 is 'log1p'); got {name!r}"
-        )
-    return exponent
+    with contextlib.suppress(ValueError):
+        if kind == "power" and math.isfinite(p := float(number)) and p < 1 and p:
+            return p
+    raise InputError(
+        "activation must be 'sqrt', 'log1p' or 'power:p' with a finite exponent below 1 (a "
+        f"negative one saturates; the limit at 0 is 'log1p'); got {name!r}"
+    )

@@ -9,7 +9,6 @@ built for one PyTorch alone are installed without their dependencies.
 
 import importlib
 import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,10 @@ EXTRAS = {
 }
 """By the name that is imported; other packages are installed by their own names."""
 
-_REASON = "(without --no-deps, pip may replace your PyTorch {})"
-
 
 def find_missing(*modules: str) -> list[str]:
     """Those of the modules whose packages are not installed; none is imported."""
-    return [module for module in modules if not _is_there(_top(module))]
+    return [module for module in modules if importlib.util.find_spec(_top(module)) is None]
 
 
 def write_command(module: str) -> str:
@@ -48,14 +45,12 @@ def write_command(module: str) -> str:
             return f"pip install -e '{place}[{EXTRAS[package]}]'"
         return f"pip install 'sea-nn[{EXTRAS[package]}]'"
     if package in ("torchvision", "timm"):
-        from importlib import metadata  # slow to load, and rarely needed
+        from importlib.metadata import version  # slow to load, and rarely needed
 
-        try:
-            torch = metadata.version("torch")
-        except metadata.PackageNotFoundError:
-            torch = ""
+        built = version("torch")
         more = " && pip install --no-deps timm huggingface_hub pyyaml" * (package == "timm")
-        return f"pip install --no-deps {_name_torchvision(torch)}{more} {_REASON.format(torch)}"
+        why = f"(without --no-deps, pip may replace your PyTorch {built})"
+        return f"pip install --no-deps {_name_torchvision(built)}{more} {why}"
     return f"pip install {package.replace('_', '-')}"
 
 
@@ -88,13 +83,6 @@ def _name_torchvision(torch: str) -> str:
         return "torchvision"
     index = f" --index-url https://download.pytorch.org/whl/{build}" if build else ""
     return f"'torchvision==0.{int(parts[1]) + 15}.*'{index}"
-
-
-def _is_there(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ValueError:  # it is imported, and not from a file
-        return sys.modules.get(package) is not None
 
 
 def _top(module: str) -> str:

@@ -54,13 +54,10 @@ class Several:
             except (InputError, KindError) as error:
                 raise type(error)(f"{name}: {error}") from error
             parts.append(Features.of(x, feature_mask=mask))
-        counts = {name: len(x) for name, x in zip(names, values, strict=True)}
-        if len(set(counts.values())) > 1:
-            told = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise InputError(f"all inputs need as many rows, one for each explanation; got {told}")
-        if len({(x.dtype, x.device) for x in values}) > 1:
-            told = ", ".join(f"{x.dtype} on {x.device}" for x in values)
-            raise InputError(f"all inputs need one type and device; got {told}")
+        if len({(len(x), x.dtype, x.device) for x in values}) > 1:
+            pairs = zip(names, values, strict=True)
+            told = ", ".join(f"{name} {len(x)} {x.dtype} on {x.device}" for name, x in pairs)
+            raise InputError(f"all inputs need as many rows, of one type and device; got {told}")
         rows = torch.cat([x.detach().flatten(1) for x in values], 1)
         return cls(rows, Features.join(parts, names), keywords)
 
@@ -86,14 +83,10 @@ class Several:
             if own.ndim <= len(part.input_shape):
                 own = own.expand(part.input_shape).unsqueeze(0)
             rows.append(own.flatten(1))
-        lengths = {len(own) for own in rows if len(own) > 1}
-        if len(lengths) > 1:
-            told = ", ".join(map(str, sorted(lengths)))
-            raise InputError(
-                f"{what} of several inputs need as many rows each, since a row of one goes with "
-                f"that of the others; got {told}"
-            )
         longest = max(map(len, rows))
+        if any(len(own) not in (1, longest) for own in rows):
+            told = ", ".join(map(str, map(len, rows)))
+            raise InputError(f"{what} of several inputs need as many rows each; got {told}")
         return torch.cat([own.expand(longest, -1) if len(own) == 1 else own for own in rows], 1)
 
 

@@ -9,10 +9,7 @@ def find_version() -> str:
     """The installed version, else that of the checkout this file lies in, else "unknown"."""
     try:
         return version("sea-nn")
-    except PackageNotFoundError:
-        pass  # a folder on the path, which has no metadata
-    try:
-        text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-        return str(tomllib.loads(text)["project"]["version"])
-    except (OSError, KeyError, tomllib.TOMLDecodeError):
-        return "unknown"
+    except PackageNotFoundError:  # a folder on the path, which has no metadata
+        file = Path(__file__).parents[2] / "pyproject.toml"
+        known = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        return str(known.get("project", {}).get("version", "unknown"))

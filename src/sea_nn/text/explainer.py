@@ -138,7 +138,7 @@ class TextSEA:
         if not texts:
             raise InputError("there is no text to explain")
         if previous is not None:
-            check_previous(previous, self.budget)
+            check_previous(previous)
             _check_count("previous", len(previous), count)
         names, output, value = labels or self.labels, self.output, None
         if callable(target):
