@@ -29,7 +29,27 @@ from sea_nn.show.viewer.describe import describe_palette
 
 HEAD = """# Why does the model say that?
 Which parts of the input, for which class, and what it says without them."""
+
+
+def _accept(*values: Any) -> Any:
+    """What Gradio calls before it queues an event: it answers 400 itself if values do not fit."""
+    fine = gr.validate(True, "")
+    return fine if len(values) == 1 else [fine] * len(values)
+
+
+def _need(**kinds: type) -> dict[str, Any]:
+    """For an event that comes with data of one of the page's own places: they must be of these."""
+
+    def accept(event: gr.EventData) -> Any:
+        if any(type(event._data[name]) is not kind for name, kind in kinds.items()):
+            raise TypeError("the event's data are of another kind")
+        return []
+
+    return {"validator": accept}
+
+
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+QUIET["validator"] = _accept
 CHANGE = {**QUIET, "trigger_mode": "multiple", "concurrency_id": "change", "concurrency_limit": 1}
 WORK = {**QUIET, "trigger_mode": "multiple", "concurrency_id": "explain", "concurrency_limit": 2}
 """How events are shown and queued: changes one after the other, in their order, and explanations
@@ -87,13 +107,16 @@ def _build_ask(page: gr.Blocks, events: Events, subjects: Sequence[Subject]) -> 
             stage = _place("viewer", "stage", server_functions=events.asks())
     shown = [picker, typed, target, versus, members]
 
-    def bind(event: Any, does: Any, inputs: Any = None, more: Sequence[Any] = ()) -> None:
-        changed = event(does, inputs, [*shown, *more], **CHANGE)
+    def bind(
+        event: Any, does: Any, inputs: Any = None, more: Sequence[Any] = (), **kinds: type
+    ) -> None:
+        how = CHANGE | (_need(**kinds) if kinds else {})
+        changed = event(does, inputs, [*shown, *more], **how)
         changed.success(events.explain, [budget, members], [stage, status, code], **WORK)
 
     bind(page.load, events.begin)
-    bind(picker.select, events.choose)
-    bind(picker.upload, events.upload)
+    bind(picker.select, events.choose, index=int)
+    bind(picker.upload, events.upload, name=str, data=str)
     bind(typed.submit, events.type, typed)
     bind(model.input, events.switch, model)
     bind(target.input, events.aim, [target, versus])
@@ -130,7 +153,8 @@ def _build_data(tab: gr.Tab, events: Events, gallery: Gallery, tabs: gr.Tabs, bi
     inputs, shown = [which, target, sort, number], [results, count, number, target]
     for event in (tab.select, which.input, target.input, sort.input, number.submit, again.click):
         event(events.browse, inputs, shown, **QUIET)
-    results.select(events.open_result, None, [chosen, said, opened, ask], **QUIET)
+    opens = QUIET | _need(id=str)
+    results.select(events.open_result, None, [chosen, said, opened, ask], **opens)
     bind(ask.click, events.ask_result, chosen, [tabs])
 
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from textwrap import shorten
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from PIL import Image
@@ -34,8 +33,9 @@ from sea_nn.sea import SEA
 from sea_nn.text.explainer import TextSEA
 from sea_nn.text.model import AskedText
 from sea_nn.text.reading import read_text
+from sea_nn.vision.images import load_image
 from sea_nn.vision.models import LoadedModel, load_model, run_factory, to_loaded
-from sea_nn.vision.names import is_file
+from sea_nn.vision.names import ASSETS, is_file
 from sea_nn.vision.shipped import load_sample
 
 PHOTOGRAPHS = ("cat.jpg", "coffee.jpg")
@@ -56,6 +56,11 @@ class Given:
     x: Tensor | None = None
     image: Tensor | None = None
     text: str = ""
+
+    def need_tensor(self) -> Tensor:
+        """The tensor of an input that is no text."""
+        assert self.x is not None
+        return self.x
 
 
 @dataclass(frozen=True)
@@ -122,28 +127,16 @@ class Subject:
         running: Running | None = None,
     ) -> Explanation:
         """The input's explanation with this many evaluations, as ``SEA.explain`` has it."""
-        labels, running = self.labels or None, running or Running()
+        told: dict[str, Any] = {"labels": self.labels or None, "previous": previous}
+        told["running"] = running or Running()
         if isinstance(self.model, TextSEA):
             own = copy(self.model)
             own.budget = budget
-            return own.explain(
-                [given.text],
-                target,
-                labels=labels,
-                model_name=self.name,
-                previous=previous,
-                running=running,
-            )
-        assert given.x is not None
+            return own.explain([given.text], target, model_name=self.name, **told)
         images = None if given.image is None else given.image.unsqueeze(0)
-        return SEA(self.model, methods, budget=budget, output=self.output).explain(
-            given.x,
-            target,
-            labels=labels,
-            about=About(images, self.feature_names, self.name),
-            previous=previous,
-            running=running,
-        )
+        told["about"] = About(images, self.feature_names, self.name)
+        sea = SEA(self.model, methods, budget=budget, output=self.output)
+        return sea.explain(given.need_tensor(), target, **told)
 
     def ask(self, given: Given, e: Explanation | None = None, sets: Tensor | None = None) -> Tensor:
         """The model's outputs [R, K] with only these features left, bool [R, n]; or of the whole.
@@ -157,14 +150,13 @@ class Subject:
             with borrow(sea.model) as twin:
                 asked = AskedText(twin, sea.tokenizer, reading, absent=sea.absent)
                 return asked(sets).float().cpu()
-        assert given.x is not None
-        x = given.x
+        x = given.need_tensor()
         if e is not None and sets is not None:
             left = torch.cat([e.spread(row.unsqueeze(0)) for row in sets.to(x.device)])
+            kind = Features.of(x).kind
+            hiding = prepare(x, kind.absent)  # as SEA hides them by default
             first = torch.zeros(len(left), dtype=torch.long, device=x.device)
-            features = Features.of(x)
-            hiding = prepare(x, features.kind.absent)  # as SEA hides them by default
-            x = hiding.hide(~features.kind.over_input(left), first)
+            x = hiding.hide(~kind.over_input(left), first)
         return predict(self.model, x).cpu()
 
 
@@ -195,20 +187,17 @@ def of_pictures(loaded: LoadedModel, device: str | torch.device = "cpu") -> Subj
 
     if loaded.name == "fashion-cnn":
         sample = load_sample()
-        names = [sample.names[int(sample.labels[k])] for k in CLOTHES]
-        pixels = [sample.images[k, 0].mul(255).round().byte().numpy() for k in CLOTHES]
-        pictures = list(map(Image.fromarray, pixels))
+        pixels = {k: sample.images[k, 0].mul(255).round().byte().numpy() for k in CLOTHES}
+        shown = {sample.names[int(sample.labels[k])]: Image.fromarray(pixels[k]) for k in CLOTHES}
     else:
-        folder = files("sea_nn.vision") / "assets"
-        names = [name.partition(".")[0] for name in PHOTOGRAPHS]
-        pictures = [read_picture((folder / name).read_bytes()) for name in PHOTOGRAPHS]
+        shown = {name.partition(".")[0]: load_image(ASSETS / name) for name in PHOTOGRAPHS}
     return Subject(
         loaded.name,
         "image",
         loaded.model,
         loaded.labels,
         read,
-        tuple(map(give, names, pictures)),
+        tuple(map(give, shown, shown.values())),
         members=_list_members("superpixels", "attention"),
     )
 

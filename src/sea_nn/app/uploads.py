@@ -31,13 +31,11 @@ def read_picture(content: bytes) -> Image.Image:
     sea_nn.errors.InputError: this is no picture that can be read: send a JPEG, PNG, GIF, WebP, ...
     """
     check_size(content)
+    file = io.BytesIO(content)
+    file.name = "the picture"
     try:
-        # Pillow warns of odd metadata and of large pictures; sizes are checked here.
-        with (
-            warnings.catch_warnings(action="ignore"),
-            Image.open(io.BytesIO(content), formats=FORMATS) as header,
-        ):
-            width, height = header.size
+        with warnings.catch_warnings(action="ignore"):  # of odd metadata, and of large pictures
+            width, height = Image.open(file, formats=FORMATS).size
     except Exception as error:  # on hostile files, decoders raise nearly anything
         raise InputError(
             "this is no picture that can be read: send a JPEG, PNG, GIF, WebP, BMP or TIFF file"
@@ -47,8 +45,6 @@ def read_picture(content: bytes) -> Image.Image:
             f"the picture has {width:,} x {height:,} pixels, and at most {MOST_PIXELS:,} are "
             "read: scale it down first. Models look at a few hundred a side"
         )
-    file = io.BytesIO(content)
-    file.name = "the picture"
     return load_image(file)
 
 
@@ -63,24 +59,23 @@ def read_table(content: bytes, columns: int) -> tuple[list[str], Tensor]:
     """
     text = _read_text(content)
     try:
-        rows = [row for row in csv.reader(io.StringIO(text)) if any(cell.strip() for cell in row)]
+        rows = [row for row in csv.reader(io.StringIO(text)) if any(map(str.strip, row))]
     except csv.Error as error:
         raise InputError(f"this is no CSV file that can be read ({error})") from error
-    if rows and not any(_is_number(cell) for cell in rows[0]):
+    if rows and not any(map(_is_number, rows[0])):
         rows = rows[1:]
-    if not rows or len(rows) > MOST_ROWS:
+    if not 0 < len(rows) <= MOST_ROWS:
         raise InputError(f"send 1 to {MOST_ROWS} rows of numbers; got {len(rows)}")
-    named = all(len(row) == columns + 1 for row in rows)
     names, values = [], []
     for number, row in enumerate(rows, 1):
-        cells = row[1:] if named else row
-        if len(cells) != columns:
-            raise InputError(f"row {number} has {len(cells)} columns; the model takes {columns}")
-        wrong = next((cell for cell in cells if not _is_number(cell)), None)
-        if wrong is not None:
-            raise InputError(f"row {number} holds {wrong[:40]!r}, which is no finite number")
-        values.append([float(cell) for cell in cells])
-        names.append(row[0][:80] if named else f"row {number}")
+        named = len(row) == columns + 1
+        names.append(row.pop(0)[:80] if named else f"row {number}")
+        if len(row) != columns:
+            raise InputError(f"row {number} has {len(row)} columns; the model takes {columns}")
+        for cell in row:
+            if not _is_number(cell):
+                raise InputError(f"row {number} holds {cell[:40]!r}, which is no finite number")
+        values.append([float(cell) for cell in row])
     return names, torch.tensor(values)
 
 
