@@ -125,11 +125,7 @@ def load_classifier(name: str, device: str | torch.device = "cpu") -> LoadedMode
     if checksum != card.pretrained:
         raise InputError(f"{path} was trained on other weights of {network}. {AGAIN}")
     (model if card.trained == "all" else find_head(model)).load_state_dict(tensors)
-    source = (
-        f"{network} for {PROBLEMS[name].data} (trained: {card.trained}): {card.accuracy:.1%} of "
-        f"{card.n_test} test pictures; data: {data.describe(PROBLEMS[name].data).terms}"
-    )
-    return LoadedModel(model.to(device).eval(), card.preprocess, card.classes, name, source)
+    return LoadedModel(model.to(device).eval(), card.preprocess, card.classes, name)
 
 
 def load_vit(device: str | torch.device = "cpu") -> LoadedModel:
@@ -149,7 +145,6 @@ def load_vit(device: str | torch.device = "cpu") -> LoadedModel:
         model=PlainClassifier(model).to(device).eval(),
         preprocess=Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1),
         labels=CLASSES,
-        source="a small ViT trained on Fashion-MNIST (MIT licence): .923 of 10,000 test images",
     )
 
 

@@ -120,7 +120,6 @@ def test_a_head_on_a_network_of_ones_own(folder, monkeypatch):
     assert loaded.labels == ("forest", "sea", "street")
     assert loaded.preprocess.resize == (32, 32)  # the whole picture
     assert not loaded.model.training
-    assert f"{card.accuracy:.1%} of 12 test pictures" in loaded.source
     test = data.load("objects_on_scenes")
     right = training.check_items(loaded.model, test.items, loaded.preprocess, CPU)
     assert float(right.float().mean()) == card.accuracy

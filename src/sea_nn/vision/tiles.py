@@ -26,7 +26,6 @@ def explain_tiles(
     x: Tensor,
     target: int,
     size: int,
-    overlap: float = 0.5,
     *,
     images: Tensor | None = None,
     **told: Any,
@@ -43,7 +42,6 @@ def explain_tiles(
         x: the images, at least as large as a tile.
         target: the class. Tiles without it have low scores, and so count little.
         size: of a tile, in pixels: what the model takes.
-        overlap: the part that neighbours share, from 0 up to below 1.
         images: the images to show, uint8 [N, H, W, 3].
         told: further arguments of ``SEA.explain``: ``labels``, ``about``, ``running``, …
     """
@@ -51,15 +49,13 @@ def explain_tiles(
         raise InputError(
             f"images must be [N, C, H, W] of at least {size} x {size} pixels; got {list(x.shape)}"
         )
-    if not 0 <= overlap < 1:
-        raise InputError(f"overlap must be from 0 up to below 1; got {overlap}")
     if isinstance(target, bool) or not isinstance(target, int):
         raise InputError(f"tiles need one class for all of them, a number; got {target!r}")
-    step, weight = max(1, round(size * (1 - overlap))), torch.zeros_like(x[:, 0])
+    weight = torch.zeros_like(x[:, 0])
     maps: dict[str, Tensor] = {}  # SEA's under "", and those of the members
     spent: dict[str, Any] = {name: Counter() for name in SPENT}
     scores: list[Tensor] = []
-    for top, left in product(*(find_starts(side, size, step) for side in x.shape[2:])):
+    for top, left in product(*(find_starts(side, size) for side in x.shape[2:])):
         place = (..., slice(top, top + size), slice(left, left + size))
         e = sea.explain(x[place], target, **told)
         if any(check.message.endswith("interrupted") for check in e.checks):
@@ -74,7 +70,7 @@ def explain_tiles(
         scores.append(score)
     attribution = (maps.pop("") / weight).unsqueeze(1)
     gains, order = attribution.flatten(1).sort(stable=True, dim=1, descending=True)
-    call = {**e.provenance.call, "tile": size, "overlap": overlap}
+    call = {**e.provenance.call, "tile": size}
     return Explanation(
         attribution=attribution,
         maps=scale(torch.stack([own / weight for own in maps.values()], 1), 2),
@@ -90,13 +86,11 @@ def explain_tiles(
     )
 
 
-def find_starts(length: int, size: int, step: int) -> list[int]:
-    """Where tiles begin along an axis; the last one ends with it.
+def find_starts(length: int, size: int) -> list[int]:
+    """Where tiles begin along an axis: neighbours share a half, and the last one ends with it.
 
-    >>> find_starts(10, 4, 3)
-    [0, 3, 6]
-    >>> find_starts(9, 4, 4)
-    [0, 4, 5]
+    >>> find_starts(8, 4), find_starts(9, 4)
+    ([0, 2, 4], [0, 2, 4, 5])
     """
-    starts = list(range(0, length - size + 1, step))
+    starts = list(range(0, length - size + 1, max(1, size // 2)))
     return starts if starts[-1] == length - size else [*starts, length - size]

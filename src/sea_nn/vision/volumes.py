@@ -32,8 +32,6 @@ def load_volume(path: str | Path) -> Tensor:
         raise InputError(
             f"a volume is a file of {' or '.join(NIFTI)}, or a folder of DICOM files; got {source}"
         )
-    if not bool(np.isfinite(values).all()):
-        raise InputError(f"{source} holds NaN or infinite values; clean it first")
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))[None]
 
 
@@ -60,17 +58,13 @@ def _read_dicom(source: Path) -> np.ndarray[Any, Any]:
                 one = pydicom.dcmread(path)
                 slices += [one] if hasattr(one, "PixelData") else []
         series = {one.get("SeriesInstanceUID") for one in slices}
-        parts = [_read_slice(one) for one in sorted(slices, key=_place)]
-    except Exception as error:  # damaged, or compressed in a way that needs another package
+        if len(series) == 1:
+            return np.stack([_read_slice(one) for one in sorted(slices, key=_place)])
+    except Exception as error:  # damaged, of several sizes, or compressed in an unknown way
         raise InputError(f"{source} could not be read as DICOM: {error}") from error
-    if not parts:
+    if not series:
         raise InputError(f"{source} holds no DICOM files with pictures")
-    if len(series) > 1:
-        raise InputError(f"{source} holds several series; give each a folder of its own")
-    shapes = {part.shape for part in parts}
-    if len(shapes) > 1:
-        raise InputError(f"{source} holds slices of different sizes: {sorted(shapes)}")
-    return np.stack(parts)
+    raise InputError(f"{source} holds several series; give each a folder of its own")
 
 
 def _read_slice(one: Any) -> np.ndarray[Any, Any]:
