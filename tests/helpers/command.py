@@ -37,10 +37,11 @@ def sea(capsys, monkeypatch):
     """Run the command line, check its exit code; returns standard output and standard error."""
 
     def run(*arguments, code=0, drawn=False):
-        with monkeypatch.context() as patch, pytest.raises(SystemExit) as stop:
+        with monkeypatch.context() as patch:
             if not drawn:
                 patch.setattr(Explanation, "plot", write_map)
-            app([str(argument) for argument in arguments])
+            with pytest.raises(SystemExit) as stop:
+                app([str(argument) for argument in arguments])
         printed = capsys.readouterr()
         assert "Traceback" not in printed.err
         assert (stop.value.code or 0) == code, printed.err

@@ -7,12 +7,14 @@ import typer
 
 from sea_nn.cli.explain import gather_pictures
 from sea_nn.cli.options import ModelOptions, Table, option
-from sea_nn.cli.terminal import FAILED, make_table, open_bar, say
+from sea_nn.cli.terminal import FAILED, make_table, open_bar, say, translate
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError
 from sea_nn.extras import find_missing, write_command
 from sea_nn.members.registry import ENSEMBLES, Member, expand_methods, get, names
 from sea_nn.vision.names import KNOWN
+
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +117,7 @@ def doctor(o: Doctor) -> None:
         import torch
 
         from sea_nn.call import Running
-        from sea_nn.cli.work import find_place, load, name_checks, tabulate_checks
+        from sea_nn.cli.work import find_place, load, name_checks
         from sea_nn.sea import SEA
         from sea_nn.vision.images import load_image
 
@@ -125,8 +127,11 @@ def doctor(o: Doctor) -> None:
         running = Running(lambda what, done, total: tell(what, done / total), on_error="skip")
         sea = SEA(loaded.model, named, output=o.model_output)
         checks = sea.explain(x.to(find_place(o.device)), running=running).checks
-    told = name_checks(checks, [picture.name for picture in pictures])
-    say(tabulate_checks(told))
+    table = make_table("Checks", "level", "of", "what was seen", "advice")
+    for check in name_checks(checks, [picture.name for picture in pictures]):
+        said = (check.level, check.subject, translate(check.message), translate(check.advice))
+        table.add_row(*said, style=COLOURS[check.level])
+    say(table)
     count = Counter(check.level for check in checks)
     tried = ", ".join(p.name for p in pictures[:3]) + (", …" if len(pictures) > 3 else "")
     found = f"{count['ok']} fine, {count['warn']} to mind, {count['fail']} failed"

@@ -4,12 +4,10 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from sea_nn.cli.explain import find_files
 from sea_nn.cli.options import DEFAULT_MODEL, Table, check_device, check_folder, option
-from sea_nn.cli.terminal import FAILED, complain, open_bar, say, show
-from sea_nn.errors import InputError, SEAError
+from sea_nn.cli.terminal import open_bar, say, show
+from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import find_target
 from sea_nn.extras import check_extras
 from sea_nn.vision.names import check_model
@@ -40,9 +38,9 @@ def report(o: Report) -> None:
     runs = [name for name in o.explanations if (Path(name) / MANIFEST).is_file()]
     files = [name for name in o.explanations if name not in runs]
     paths, empty = find_files(files, {".safetensors"}, "saved explanations", "**/*")
-    failed = [*empty.values(), *(f"there is no file {show(p)}" for p in paths if not p.exists())]
-    if not runs and not any(path.exists() for path in paths):
-        raise InputError("; ".join(failed))
+    missing = [f"there is no file {show(path)}" for path in paths if not path.exists()]
+    if wrong := [*empty.values(), *missing]:
+        raise InputError("; ".join(wrong))
     find_target(o.output)
     check_folder(o.output.absolute().parent)
     loaded: list[Any] = []
@@ -51,28 +49,18 @@ def report(o: Report) -> None:
         from sea_nn.explanation.explanation import Explanation
         from sea_nn.show.viewer import write_report
 
-        for done, path in enumerate([*map(Path, runs), *filter(Path.exists, paths)]):
+        for done, path in enumerate([*map(Path, runs), *paths]):
             tell(show(path), done)
-            try:
-                if path.is_dir():
-                    loaded += read_dataset(path).to_explanations()
-                    continue
-                e = Explanation.load(path)
-            except SEAError as error:
-                failed.append(str(error))
+            if path.is_dir():
+                loaded += read_dataset(path).to_explanations()
                 continue
+            e = Explanation.load(path)
             # All files that `sea explain` writes have one name; their folders tell them apart.
             name = show(path.parent.name if path.stem == "explanation" else path.stem)
             loaded.append(replace(e, labels=tuple(f"{e.name(i)} ({name})" for i in range(len(e)))))
-    for reason in failed:
-        complain(f"Failed: {reason}")
-    if not loaded:
-        raise InputError("none of these is an explanation that can be read")
     write_report(loaded, o.output, o.title)
     n_inputs = sum(map(len, loaded))
     say(f"Open {show(o.output)} in a browser: {n_inputs} input{'s' if n_inputs > 1 else ''}")
-    if failed:
-        raise typer.Exit(FAILED)
 
 
 @dataclass(frozen=True, kw_only=True)

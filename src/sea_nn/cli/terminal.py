@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
-
-EVERY = 20.0
-"""Seconds between lines where there is no terminal to draw a bar on."""
 
 
 @cache
@@ -81,26 +77,18 @@ def make_table(title: str, *headings: str) -> "Table":
 
 @contextmanager
 def open_bar(text: str, n_inputs: int | None = None) -> Iterator[Callable[..., None]]:
-    """One progress bar on standard error over all inputs and members, with the time left.
+    """One progress bar over all inputs and members, with the time left, where there is a terminal.
 
-    What it gives says what is going on, and how many inputs, or parts of them, are done. Where
-    standard error is no terminal, a line now and then does.
+    What it gives says what is going on, and how many inputs, or parts of them, are done.
     """
     from rich.progress import Progress
 
     console, hour = open_console(stderr=True), 3600.0  # a single input may take minutes
-    hidden = not console.is_terminal
-    how: dict[str, Any] = {"transient": True, "disable": hidden, "speed_estimate_period": hour}
-    with Progress(console=console, **how) as bar:
-        bar.add_task(text, total=n_inputs)
-        (task,), said = bar.tasks, bar.get_time()
+    how: dict[str, Any] = {"transient": True, "speed_estimate_period": hour}
+    with Progress(console=console, disable=not console.is_terminal, **how) as bar:
+        task = bar.add_task(text, total=n_inputs)
 
         def tell(text: str, n_done: float | None = None) -> None:
-            nonlocal said
-            bar.update(task.id, description=text, completed=n_done)
-            if hidden and bar.get_time() - said >= EVERY:
-                said, seconds = bar.get_time(), task.time_remaining
-                left = "" if seconds is None else f", about {timedelta(seconds=seconds)} left"
-                complain(f"{text}, {task.percentage:.0f}% done{left}", "")
+            bar.update(task, description=text, completed=n_done)
 
         yield tell

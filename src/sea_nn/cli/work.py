@@ -1,4 +1,4 @@
-"""What comes of ``sea explain``: a folder for each input, tables for people, JSON for machines.
+"""What comes of ``sea explain``: a folder for each input, words for people, JSON for machines.
 
 A ``Subject`` is pictures, volumes or texts, and the model that takes them.
 """
@@ -13,20 +13,17 @@ from typing import Any
 
 import torch
 from PIL import Image
-from rich.table import Table
-from rich.text import Text
 from torch import Tensor
 
 from sea_nn.call import About, Running
 from sea_nn.cli.options import EXPLANATION, REPORT, Explain, Input, ModelOptions, Settings
-from sea_nn.cli.terminal import complain, describe_error, make_table, say, show, translate
+from sea_nn.cli.terminal import complain, describe_error, say, show, translate
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError, SEAError
 from sea_nn.explanation.assemble import name_class
 from sea_nn.explanation.atomic import draft_folder, find_target
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Provenance
-from sea_nn.explanation.summary import say_found
 from sea_nn.members.registry import choose_budget
 from sea_nn.members.run import Check
 from sea_nn.model.outputs import predict
@@ -38,11 +35,10 @@ from sea_nn.vision.models import LoadedModel, load_model
 from sea_nn.vision.tiles import explain_tiles
 from sea_nn.vision.volumes import load_volume
 
-COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 FULL = (errno.ENOSPC, errno.EDQUOT)
 N_GUESSES = 3
 N_LISTED = 20  # features that the JSON document lists
-N_SAID = 3  # inputs of which it is said what comes first
+N_SAID = 3  # inputs of which it is said what was found
 MAP_SIDE = 672  # pixels that the longer side of a small map is enlarged to, about
 LITTLE, MUCH = 0.4, 4  # share of a picture, times of enlarging, from which on to say so
 Progress = Callable[[str, int, int], None]
@@ -294,24 +290,21 @@ class Outcome:
             self.failed.append((REPORT, describe_error(error)))
 
     def print(self) -> None:
-        """Print what was found, what it cost, what to mind, and where to look."""
-        say(self._tabulate_inputs())
-        for _, e in self.finished:
+        """Print what the model says, what was found, what it cost, and where to look."""
+        for k, (one, e) in enumerate(self.finished):
+            said = ", ".join(f"{name} {score:.4g}" for _, name, score in _guess(e))
+            say(f"{one.folder}: the model says {said}", "bold")
             if e.texts is not None:
                 from sea_nn.show.words import print_words
 
                 against = None if e.against is None else e.against[0]
                 say(print_words(e.texts[0], e.attribution[0], against))
-        for one, e in self.finished[:N_SAID]:
-            for line in say_found(e, 0):
-                say(f"{one.folder}: {line}")
+            if k < N_SAID:
+                say(f"{translate(e.summary())}\n")
         spent, seconds = self.evaluations, self.seconds
         parts = ", ".join(f"{'questions' if k == 'sea' else k} {n:,}" for k, n in spent.items())
         took = seconds.get("total", sum(seconds.values()))
         say(f"Evaluations: {sum(spent.values()):,} ({parts}), {took:.1f} seconds")
-        notes = [check for check in self._collect_checks() if check.level != "ok"]
-        if notes:
-            say(tabulate_checks(notes))
         output, (first, *others) = self.subject.o.output, self.subject.files
         beside = f", {' and '.join(others)} there" if others else ""
         say(f"Look at {show(output / self.finished[0][0].folder / first)}{beside}")
@@ -319,37 +312,6 @@ class Outcome:
             say(f"Open {show(self.report)} in a browser to look closer")
         elif (output / REPORT).exists():
             say(f"{show(output / REPORT)} is of an earlier run", "yellow")
-
-    def _tabulate_inputs(self) -> Table:
-        aimed = ["explained"] if self.subject.aim is not None else []
-        table = make_table(self.subject.name, "input", "predicted", *aimed, "members agree")
-        table.columns[-1].justify = "right"
-        for one, e in self.finished:
-            (_, best, p), *others = _guess(e)
-            said = e.write_score(0) if e.ranking is None else f"{p:.2f}"
-            predicted = Text(f"{best} {said}", "bold")
-            rest = [f"{name} {p:.2f}" for _, name, p in others if p >= 0.005]
-            if rest:
-                predicted.append(f"\n{', '.join(rest)}", "not bold dim")
-            explained = [f"{e.name(0)} {e.write_score(0)}"] if aimed else []
-            agreement = float(e.mean_agreement()[0])
-            agree = "-" if math.isnan(agreement) else f"{agreement:.2f}"
-            table.add_row(one.folder, predicted, *explained, agree)
-        return table
-
-    def _collect_checks(self) -> list[Check]:
-        """Every kind of check once, as it was first met; how many inputs it concerns is added."""
-        met: dict[tuple[str, str, str], list[Check]] = {}
-        for one, e in self.finished:
-            for check in name_checks(e.checks, [one.folder]):
-                met.setdefault((check.level, check.subject, check.advice), []).append(check)
-        names, total = {one.folder for one, _ in self.finished}, len(self.finished)
-        return [
-            same[0]
-            if total == 1 or same[0].subject in names
-            else replace(same[0], message=f"{same[0].message} ({len(same)} of {total} inputs)")
-            for same in met.values()
-        ]
 
     def describe(self) -> dict[str, Any]:
         """The outcome as plain values for JSON; what is not a number is null."""
@@ -368,7 +330,8 @@ class Outcome:
             "evaluations": self.evaluations,
             "checks": [
                 {name: translate(text) for name, text in asdict(check).items()}
-                for check in self._collect_checks()
+                for one, e in self.finished
+                for check in name_checks(e.checks, [one.folder])
             ],
             "failed": [{"input": name, "error": translate(why)} for name, why in self.failed],
             "interrupted": self.interrupted,
@@ -424,12 +387,3 @@ def name_checks(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
         check if check.input is None else replace(check, subject=names[check.input])
         for check in checks
     ]
-
-
-def tabulate_checks(checks: Sequence[Check]) -> Table:
-    """Checks with what to do about them."""
-    table = make_table("Checks", "level", "of", "what was seen", "advice")
-    for check in checks:
-        level = Text(check.level, COLOURS[check.level])
-        table.add_row(level, check.subject, translate(check.message), translate(check.advice))
-    return table
