@@ -12,7 +12,7 @@ demo: $(VENV)/.demo
 	@echo "Next: $(BIN)/sea app opens a page, $(BIN)/sea run FOLDER -o out/run explains a whole folder."
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: $(VENV)/.test
 	PYTHONPATH=. $(BIN)/sea bench speed

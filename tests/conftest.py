@@ -2,7 +2,6 @@
 
 import gc
 
-import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -13,17 +12,6 @@ settings.register_profile(
 )
 settings.load_profile("default")
 torch.set_num_threads(1)  # tensors here are small: a second thread only waits for the first
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(config, items):
-    """With ``--dist loadgroup`` tests that share what is slow to start go to one process."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            if "chromium" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group("browser"))
-            elif item.path.stem == "test_cross_validation":  # they share trained classifiers
-                item.add_marker(pytest.mark.xdist_group("classifiers"))
 
 
 def pytest_collection_finish():

@@ -17,7 +17,7 @@ model, x = build_pooled(), draw_bright()
 
 @pytest.fixture(scope="module")
 def whole():
-    return SEA(model, budget=96).explain(x, target=[0, 1])
+    return SEA(model, budget=60).explain(x, target=[0, 1])
 
 
 def _spent(e):
@@ -26,7 +26,7 @@ def _spent(e):
 
 def test_every_round_gives_an_explanation_and_costs_nothing_more(whole):
     seen = []
-    e = SEA(model, budget=96).explain(x, target=[0, 1], running=Running(on_round=seen.append))
+    e = SEA(model, budget=60).explain(x, target=[0, 1], running=Running(on_round=seen.append))
     assert len(seen) >= 3
     assert all(isinstance(part, Explanation) for part in seen)
     asked = [part.function.n_answers for part in seen]
@@ -48,7 +48,7 @@ def test_every_round_gives_an_explanation_and_costs_nothing_more(whole):
     ],
 )
 def test_questions_end_when_told_and_a_check_says_so(whole, options, why):
-    e = SEA(model, budget=96).explain(x, target=[0, 1], running=Running(**options))
+    e = SEA(model, budget=60).explain(x, target=[0, 1], running=Running(**options))
     assert _spent(e) < _spent(whole)
     assert e.function.n_answers > 0
     assert any(why in check.message for check in e.checks)
@@ -70,7 +70,7 @@ class _Interrupting(nn.Module):
 
 def test_an_interrupt_returns_what_was_answered(whole):
     _Interrupting.passed = 0
-    e = SEA(_Interrupting(model, 120), budget=96).explain(x, target=[0, 1])
+    e = SEA(_Interrupting(model, 84), budget=60).explain(x, target=[0, 1])
     assert 0 < e.function.n_answers < whole.function.n_answers
     assert bool(e.attribution.any())
     assert any("interrupted" in check.message for check in e.checks)
@@ -80,11 +80,11 @@ def test_an_interrupt_returns_what_was_answered(whole):
 def test_an_interrupt_before_any_answer_is_the_callers():
     _Interrupting.passed = 0
     with pytest.raises(KeyboardInterrupt):
-        SEA(_Interrupting(model, 1), budget=96).explain(x)
+        SEA(_Interrupting(model, 1), budget=60).explain(x)
 
 
 def test_another_class_needs_no_new_question(whole):
-    e = SEA(model, budget=96).explain(x, target=2, previous=whole)
+    e = SEA(model, budget=60).explain(x, target=2, previous=whole)
     checked = 5 + 2  # another fill, and the whole inputs twice
     assert e.provenance.evaluations["sea"] <= (2 * len(whole.curve.counts) + checked) * len(x)
     assert e.function.n_answers == whole.function.n_answers
@@ -93,7 +93,7 @@ def test_another_class_needs_no_new_question(whole):
 
 
 def test_two_classes_and_their_contrast_are_answered_by_the_same_questions(whole):
-    sea = SEA(model, budget=96)
+    sea = SEA(model, budget=60)
     a, b, pair = (sea.explain(x, target=t, previous=whole) for t in (0, 1, (0, 1)))
     z = pair.asked.outputs[:, :, 0]
     torch.testing.assert_close(
@@ -104,12 +104,12 @@ def test_two_classes_and_their_contrast_are_answered_by_the_same_questions(whole
 
 
 def test_a_larger_budget_goes_on_from_the_questions_asked(whole):
-    e = SEA(model, budget=140).explain(x, target=[0, 1], previous=whole)
+    e = SEA(model, budget=90).explain(x, target=[0, 1], previous=whole)
     before = whole.asked.sets.shape[1]
     assert torch.equal(e.asked.sets[:, :before], whole.asked.sets)
     torch.testing.assert_close(e.asked.answers[:, :before], whole.asked.answers)
     assert e.function.n_answers > whole.function.n_answers
-    assert before + _spent(e) / 2 <= 144
+    assert before + _spent(e) / 2 <= 94
 
 
 def test_what_is_reused_gives_the_map_of_the_same_questions_from_scratch():
@@ -130,7 +130,7 @@ def test_what_is_reused_gives_the_map_of_the_same_questions_from_scratch():
 
 
 def test_previous_explanations_that_do_not_fit_are_refused(whole, tmp_path):
-    sea = SEA(model, budget=96)
+    sea = SEA(model, budget=60)
     with pytest.raises(InputError, match="other inputs"):
         sea.explain(x.flip(0), previous=whole)
     with pytest.raises(InputError, match="the same inputs"):
@@ -142,5 +142,5 @@ def test_previous_explanations_that_do_not_fit_are_refused(whole, tmp_path):
 
 
 def test_parts_of_a_batch_can_go_on_alone(whole):
-    e = SEA(model, budget=96).explain(x[1:], target=1, previous=whole[1])
+    e = SEA(model, budget=60).explain(x[1:], target=1, previous=whole[1])
     torch.testing.assert_close(e.asked.answers, whole[1].asked.answers)

@@ -15,7 +15,9 @@ def model():
     return nn.Sequential(*parts).eval()
 
 
-@pytest.mark.parametrize("how", [{"budget": 60}, {"budget": 44, "absent": "mean", "grid": (3, 3)}])
+@pytest.mark.parametrize(
+    "how", [{"budget": 34, "grid": (4, 4)}, {"budget": 30, "absent": "mean", "grid": (3, 3)}]
+)
 def test_an_explanation_on_a_gpu_is_that_of_the_cpu(how, model):
     x = torch.rand(2, 1, 12, 12, generator=torch.Generator().manual_seed(1))
     how = {"methods": ["presence_gradient"], "output": "logits", **how}
@@ -26,7 +28,7 @@ def test_an_explanation_on_a_gpu_is_that_of_the_cpu(how, model):
         assert other.summary() == e.summary()
         sets = torch.rand(2, 3, 12, 12, generator=torch.Generator().manual_seed(2)) > 0.5
         values = other.predict(to_gpu(sets), interval=0.9)
-        more = SEA(move(model), **{**how, "budget": 70})
+        more = SEA(move(model), **{**how, "budget": 40})
         assert more.explain(to_gpu(x), previous=other).questions > other.questions
     for one, expected in zip(values, e.predict(sets, interval=0.9), strict=True):
         torch.testing.assert_close(to_cpu(one), expected)

@@ -115,7 +115,7 @@ def test_a_function_of_a_dense_output_is_explained():
         return (output[:, 1] * mask).sum((1, 2))
 
     x = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(1)) + 1
-    sea = SEA(dense, ("saliency",), absent="baseline", budget=300)
+    sea = SEA(dense, ("saliency",), absent="baseline", budget=150)
     e = sea.explain(x, target=area)
     torch.testing.assert_close(e.score, area(dense(x)).detach())
     assert e.unit == "value"

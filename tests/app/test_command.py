@@ -9,7 +9,6 @@ from tests.app.conftest import SERVED
 
 
 @SERVED
-@pytest.mark.xdist_group("browser")  # where Gradio is loaded already
 def test_another_address_needs_the_token_that_is_printed(capsys, monkeypatch):
     gradio = pytest.importorskip("gradio", reason="pip install 'sea-nn[app]'")
     import httpx

@@ -3,13 +3,15 @@
 import json
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 
 import pytest
 
 from sea_nn.app.gallery import Gallery
 from tests.app.conftest import SERVED
 
-pytest.importorskip("gradio", reason="tests of the app need gradio: pip install 'sea-nn[app]'")
+if find_spec("gradio") is None:  # importing it takes seconds
+    pytest.skip("tests of the app need gradio: pip install 'sea-nn[app]'", allow_module_level=True)
 
 import httpx
 from starlette.requests import Request

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sea_bench.data.rows import load_series
-from sea_bench.experiments import Experiment, Findings, run_experiment
+from sea_bench.experiments import Experiment, Findings, columns, run_experiment
 from sea_bench.experiments.archive import read_scores
 from sea_bench.experiments.columns import PLANTED, plant, tabulate_planted
 from sea_bench.experiments.experiment import Compared, score_rows
@@ -91,15 +91,16 @@ def test_an_experiment_of_one_function_has_a_page_and_scores(tmp_path):
         read_scores(tmp_path / "archive.zip", "other")
 
 
-def test_planted_columns_are_found_and_compared():
+def test_planted_columns_are_found_and_compared(monkeypatch):
+    monkeypatch.setattr(columns, "PLANTED", {"copies": PLANTED["copies"]})
     p = plant("sum", 3, 0)
     orders = order_by_methods(p, 0, ("integrated_gradients",))
     assert torch.equal(orders["integrated_gradients"][:, :2], torch.tensor([[0, 1]] * 3))
     table = compare_orders(p, orders, 0)
     found = table.scores.mean("insertion")
     assert found["SEA, 128"] > found["random order"]
-    rows = tabulate_planted(2, 0).rows
-    assert {row[0] for row in rows} == {f"planted {kind}" for kind in PLANTED}
+    rows = tabulate_planted(1, 0).rows
+    assert {row[0] for row in rows} == {"planted copies"}
 
 
 def test_planted_motifs_are_where_the_model_looks():

@@ -170,7 +170,7 @@ def test_a_second_copy_adds_nothing_to_a_model_that_needs_one(monkeypatch):
     items = tuple(Item(str(i), lambda: picture, 1, masks=masks) for i in range(2))
     recipe = Preprocess(resize=32, crop=32, channels=1, mean=(0.0,), std=(1.0,))
     loaded = LoadedModel(EitherHalf(), recipe, ("a", "b"), "either")
-    maps = Map("SEA", "budget", (), budget=300), Map("VG", "member", ("saliency",))
+    maps = Map("SEA", "budget", (), budget=150), Map("VG", "member", ("saliency",))
     experiment = small(kind="copies", metrics=("second_over_first", "off_by"), maps=maps)
     inputs = Inputs(loaded, items, (1, 1))
     explainer = Explainer(experiment, inputs)

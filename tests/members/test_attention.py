@@ -194,10 +194,10 @@ def test_cells_are_whole_patches_where_four_to_eight_of_them_fit(side, step, cel
 
 def test_a_transformer_is_asked_about_its_patches_and_a_network_of_convolutions_is_not():
     asked = {"target": 0}
-    found = SEA(build("ViT"), budget=200).explain(X, **asked)
+    found = SEA(build("ViT"), budget=60).explain(X, **asked)
     whole = found.feature_shape
     assert whole == find_patches(build("ViT"), tuple(X.shape[2:]))
     plain = nn.Sequential(nn.Conv2d(3, 2, 4, stride=4), nn.Flatten(), nn.LazyLinear(3))
     plain(X)
-    assert SEA(plain, budget=200).explain(X, **asked).feature_shape == (8, 8)
+    assert SEA(plain, budget=60).explain(X, **asked).feature_shape == (8, 8)
     assert SEA(build("ViT"), budget=40, grid=(2, 2)).explain(X, **asked).feature_shape == (2, 2)

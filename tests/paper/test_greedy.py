@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sea_nn import DSF, maximize
@@ -59,6 +59,7 @@ def compare_searches(f, budget, **options):
     torch.testing.assert_close(slow.gains, fast.gains, rtol=1e-11, atol=1e-14)
 
 
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), remove_ties=st.booleans(), activation=ACTIVATIONS)
 @pytest.mark.parametrize("block", [1, 8, 1000])
 def test_long_searches_of_a_batch_are_those_of_the_naive_form(block, seed, remove_ties, activation):

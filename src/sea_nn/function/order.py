@@ -94,11 +94,6 @@ def _choose(reached: Tensor, code: Tensor, width: int, n: int) -> tuple[Tensor, 
     return found // n, found % n
 
 
-def _multiply(rows: Tensor, matrix: Tensor) -> Tensor:
-    """[2 N, K, W, R] times [2 N, 1, R, n]; ``@`` would copy the matrix for each of K functions."""
-    return (rows.flatten(1, 2) @ matrix[:, 0]).view(*rows.shape[:3], -1)
-
-
 class _Sides:
     """The sets of all chains, growing from none, and their complements, shrinking from all.
 
@@ -133,17 +128,23 @@ class _Sides:
         if f.waves is not None and f.phases is not None:
             phase = f.phases + full[:, None] * f.waves.sum(2)
             self.phase = phase[:, None, None].expand(wide)
-            self.turn = f.waves.cos()[:, None], self.sign * f.waves.sin()[:, None]
+            self.turn = f.waves.cos(), self.sign[:, 0] * f.waves.sin()
 
     def try_each(self) -> Tensor:
-        """The values with each feature more, or fewer: [2 N, K, W, n]."""
+        """The values with each feature more, or fewer: [2 N, K, W, n].
+
+        Chains of all functions are the rows of one product: ``@`` would copy its second matrix for
+        each of K functions.
+        """
         f, sign = self.f, self.sign
-        said = _multiply(self.near, self.step) * torch.exp(-2 * sign * self.inside - self.own)
+        near = (self.near.flatten(1, 2) @ self.step[:, 0]).view(*self.near.shape[:3], -1)
+        said = near * torch.exp(-2 * sign * self.inside - self.own)
         said += self.level[..., None] + sign * f.linear[:, :, None]
         if self.phase is not None and f.heights is not None:
             height, (cos, sin) = f.heights[:, :, None], self.turn
-            said += _multiply(height * self.phase.cos(), cos)
-            said -= _multiply(height * self.phase.sin(), sin)
+            waves = (height * self.phase.cos()).flatten(1, 2) @ cos
+            waves -= (height * self.phase.sin()).flatten(1, 2) @ sin
+            said += waves.view(said.shape)
         numbers = self.numbers[..., None] + sign[..., None] * self.changes[:, None, None]
         # [2 N, K, W, 1 + m, n] -> tables [2 N, K, 1 + m, W n]
         flat = numbers.transpose(2, 3).flatten(3)
