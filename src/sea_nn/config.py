@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from sea_nn.errors import InputError, KindError
@@ -95,11 +96,8 @@ class SEAConfig:
 
     def __post_init__(self) -> None:
         for name in ("thresholds", "widths", "grid", "init"):
-            value = getattr(self, name)
-            if isinstance(value, list):
+            if isinstance(value := getattr(self, name), list):
                 object.__setattr__(self, name, tuple(value))
-            elif name in ("thresholds", "widths") and not isinstance(value, tuple):
-                raise InputError(f"{name} must be a list, such as [5, 10]; got {value!r}")
         for name, choices in CHOICES.items():
             check_choice(name, getattr(self, name), choices)
         check_number("learning_rate", self.learning_rate, above=0)
@@ -109,9 +107,8 @@ class SEAConfig:
         check_seed(self.seed)
         if not isinstance(self.bias, bool):
             raise InputError(f"bias must be true or false; got {self.bias!r}")
-        for name in ("widths", "thresholds"):
-            for size in getattr(self, name):
-                check_whole(f"each of {name}", size, 1)
+        check_sizes("widths", self.widths)
+        check_sizes("thresholds", self.thresholds)
         if self.heatmap_weight + self.margin_weight <= 0:
             raise InputError(
                 "heatmap_weight and margin_weight are both 0: nothing would be learned; "
@@ -204,8 +201,16 @@ def check_seed(seed: int) -> int:
 
 def check_whole(name: str, value: object, least: int) -> None:
     """Refuse what is not a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InputError(f"{name} must be a whole number >= {least}; got {value!r}")
+
+
+def check_sizes(name: str, sizes: Any) -> None:
+    """Refuse what is not a list of whole numbers above 0."""
+    if not isinstance(sizes, tuple | list):
+        raise InputError(f"{name} must be a list, such as [5, 10]; got {sizes!r}")
+    for size in sizes:
+        check_whole(f"each of {name}", size, 1)
 
 
 def check_grid(grid: Any, axes: int | None = None) -> tuple[int, ...]:

@@ -164,7 +164,7 @@ def test_one_layer_equals_apricot(activation, name):
 
 def test_bad_calls_say_what_is_wrong():
     f = DSF(5, widths=(3,))
-    with pytest.raises(InputError, match="auto, naive, lazy"):
+    with pytest.raises(InputError, match="'auto', 'naive', 'lazy'"):
         maximize(f, 3, method="fast")
     with pytest.raises(InputError, match="budget"):
         maximize(f, -1)

@@ -19,7 +19,7 @@ from sea_nn.members.checks import vote
 from sea_nn.members.registry import get
 from sea_nn.members.run import MemberMaps, compute_maps
 from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
-from sea_nn.paper.heatmaps import to_heatmap
+from sea_nn.paper.heatmaps import reduce_channels
 
 WISHES = {"budget": None, "order": None, "keep": True, "break": False}
 """Ways to make a map of a budget: what its order serves, None for both wishes."""
@@ -155,7 +155,8 @@ def learn_class_maps(
         shift = int(one.how == "other_class_sea")
         for place, number in enumerate(classes):
             members = by_class[classes[(place + shift) % len(classes)]].maps
-            stacked = torch.stack([to_heatmap(members[name]) for name in one.members], 1)
+            raw = (reduce_channels(members[name].float()) for name in one.members)
+            stacked = torch.stack([scale(one_map) for one_map in raw], 1)
             if one.how == "class_mean":
                 whole = scale(stacked.mean((0, 1)).unsqueeze(0))[0]
             else:

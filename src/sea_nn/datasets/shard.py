@@ -29,7 +29,6 @@ from sea_nn.errors import MemberError, SEAError
 from sea_nn.explanation.assemble import COUNT, MUCH
 from sea_nn.explanation.fields import show_input
 from sea_nn.metrics.scoring import query_sets
-from sea_nn.paper.heatmaps import is_flat
 from sea_nn.sea import SEA
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -185,7 +184,7 @@ def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
     # Maps are ranked and made small where they are: on a GPU that costs next to nothing.
     flat = torch.zeros(len(x), 0, dtype=torch.bool)  # where no member could say anything
     if e.methods:
-        flat = is_flat(e.maps.flatten(0, 1)).reshape(e.maps.shape[:2]).cpu()
+        flat = ~e.maps.flatten(2).any(2).cpu()
     nothing = ~e.attribution.flatten(1).any(1, keepdim=True)  # no feature is worth anything
     empty = torch.cat([flat, nothing.cpu()], 1).tolist()
     little = [False] * len(x) if e.function is None else (e.function.find_doubt() > MUCH).tolist()

@@ -3,7 +3,7 @@
 ``DSF`` is a function of sets of features; ``maximize`` takes the best features greedily; ``fit``
 learns f from heatmaps and sets; ``lipschitz`` says how fast it can change. ``ensemble`` learns such
 a function from the heatmaps of each input and attributes by its marginal gains; ``aggregate`` has
-the means and ranks it is compared with. ``scale`` and ``to_heatmap`` make heatmaps of raw
+the means and ranks it is compared with. ``reduce_channels`` and ``scale`` make heatmaps of raw
 attributions; ``agreement``, ``disagreement`` and ``spearman`` compare maps.
 """
 
@@ -12,7 +12,7 @@ from sea_nn.paper.agreement import agreement, disagreement, mean_agreement, rank
 from sea_nn.paper.dsf import DSF, Selection, estimate_lipschitz, lipschitz, maximize
 from sea_nn.paper.ensemble import Ensemble, aggregate, ensemble, ensemble_class
 from sea_nn.paper.fit import fit
-from sea_nn.paper.heatmaps import reduce_channels, to_heatmap
+from sea_nn.paper.heatmaps import reduce_channels
 
 __all__ = [
     "DSF",
@@ -33,5 +33,4 @@ __all__ = [
     "scale",
     "sharpen",
     "spearman",
-    "to_heatmap",
 ]

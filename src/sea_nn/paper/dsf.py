@@ -14,7 +14,6 @@ torch.Size([2])
 """
 
 import math
-import operator
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
@@ -23,7 +22,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sea_nn.config import PAPER_WIDTHS, Init, check_init, check_seed, check_whole
+from sea_nn.config import (
+    PAPER_WIDTHS,
+    Init,
+    check_choice,
+    check_init,
+    check_seed,
+    check_sizes,
+    check_whole,
+)
 from sea_nn.errors import InputError, KindError
 from sea_nn.features import read_tensor
 from sea_nn.paper.exact import TIE, parse_activation, round_bits, sort_features, times
@@ -72,11 +79,8 @@ class DSF(nn.Module):
         collapsed: bool = False,
     ) -> None:
         super().__init__()
-        if not isinstance(widths, (tuple, list)):
-            raise InputError(f"widths must be a list of hidden widths, as (8, 4); got {widths!r}")
         check_whole("n", n, 1)
-        for width in widths:
-            check_whole("each of widths", width, 1)
+        check_sizes("widths", widths)
         if batch is not None:
             check_whole("batch", batch, 0)
         self.n, self.batch, self.widths = n, batch, tuple(widths)
@@ -297,12 +301,9 @@ def maximize(f: DSF, budget: int, method: str = "auto") -> Selection:
     Returns:
         ``Selection(order, gains)``, [k] each, or [N, k] for a batch.
     """
-    if not isinstance(method, str) or method not in METHODS:
-        raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    check_choice("method", method, METHODS)
     if not isinstance(f, DSF):
         raise KindError(f"maximize takes a DSF; got {type(f).__name__}")
-    if hasattr(budget, "__index__"):  # NumPy's whole numbers too
-        budget = operator.index(budget)
     check_whole("budget", budget, 0)
     if budget > f.n:
         warnings.warn(f"budget {budget} was clipped to the {f.n} features there are", stacklevel=3)

@@ -148,11 +148,8 @@ def _count_rows(n: int, pixels: int, m: int, config: SEAConfig, device: torch.de
         row += 8 * pixels * (m + sets)
     if not config.constant_start:
         row += 8 * 6 * sum(a * b for a, b in pairwise((n, *config.widths, 1)))
-    if device.type == "cuda":
-        budget = torch.cuda.mem_get_info(device)[0] // 4
-    else:
-        budget = (64 if config.constant_start else 112) << 20
-    return max(1, budget // row)
+    room = torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 64 << 20
+    return max(1, room // row)
 
 
 def ensemble_class(

@@ -1,6 +1,7 @@
 """From raw attributions to heatmaps and sets: reduce, scale, check, binarise, pool [M7].
 
 >>> import torch
+>>> from sea_nn.features import scale
 >>> raw = torch.tensor([[[[-3.0, 1.0], [0.0, 2.0]]]])        # one input, one channel
 >>> scale(reduce_channels(raw))
 tensor([[[1.0000, 0.3333],
@@ -14,13 +15,11 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import AssumptionWarning, InputError, KindError
-from sea_nn.features import number_cells, read_tensor, scale, sum_cells
+from sea_nn.features import number_cells, read_tensor, sum_cells
 from sea_nn.paper.exact import sort_features
 
 MANY_METHODS = 16
 """More methods than this, on tables, are taken for the rows of a picture: [m, H, W]."""
-FLAT = 1e-6
-"""Members' maps whose values differ by less than this share prefer no feature: it is rounding."""
 
 
 def reduce_channels(raw: Tensor, axis: int | None = 1) -> Tensor:
@@ -30,25 +29,6 @@ def reduce_channels(raw: Tensor, axis: int | None = 1) -> Tensor:
     """
     magnitude = raw.to(torch.promote_types(raw.dtype, torch.float32)).abs()
     return magnitude if axis is None else magnitude.sum(axis)
-
-
-def to_heatmap(raw: Tensor, axis: int | None = 1) -> Tensor:
-    """Raw attributions as heatmaps in [0, 1]; what is the same everywhere becomes zero."""
-    magnitude = reduce_channels(raw.float(), axis)
-    magnitude[is_flat(magnitude)] = 0  # or its rounding errors would be stretched to a map
-    return scale(magnitude)
-
-
-def is_flat(maps: Tensor) -> Tensor:
-    """Whether each map [N, *shape], >= 0, is the same everywhere up to rounding: bool [N].
-
-    A map of one position has no other to compare with: it is flat if it is zero.
-
-    >>> is_flat(torch.tensor([[0.3, 0.3 + 1e-8], [0.3, 0.4], [0.0, 0.0]]))
-    tensor([ True, False,  True])
-    """
-    low, high = maps.flatten(1).aminmax(dim=1)
-    return high == 0 if maps[0].numel() == 1 else high - low <= FLAT * high
 
 
 def clip_thresholds(thresholds: Sequence[int], n: int) -> Tensor:
