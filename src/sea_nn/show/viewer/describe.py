@@ -38,7 +38,6 @@ LONGEST_SERIES = 2000
 SMALL_IMAGE = 64  # up to here PNG is both exact and short
 IMAGE_SIDE = 512
 MOST_SLICES = 9
-EXACT_GAINS = 4096  # features up to which gains keep all their digits; then two or three
 
 
 def describe_palette() -> dict[str, Any]:
@@ -49,14 +48,10 @@ def describe_palette() -> dict[str, Any]:
 
 def describe_entry(e: Explanation, i: int, group: int = 0) -> dict[str, Any]:
     """What a list of inputs shows of input i."""
-    score = _number(e.score[i])
-    return {
-        "group": group,
-        "name": e.name(i),
-        "target": int(e.target[i]),
-        "score": score,
-        "written": "" if score is None else e.write_score(i),
-    }
+    score = _clean(e.score[i])
+    written = "" if score is None else e.write_score(i)
+    entry = {"group": group, "name": e.name(i), "target": int(e.target[i])}
+    return entry | {"score": score, "written": written}
 
 
 def describe_group(e: Explanation, side: int = SIDE) -> dict[str, Any]:
@@ -83,43 +78,42 @@ def describe_group(e: Explanation, side: int = SIDE) -> dict[str, Any]:
         "checks": [asdict(check) for check in e.checks if check.input is None],
         "assumed": list(e.assumed),
         "evaluations": e.evaluations,
-        "provenance": _clean(asdict(e.provenance)),
+        "provenance": _clean(asdict(e.provenance), digits=17),
     }
 
 
 def describe_input(e: Explanation, i: int, side: int = SIDE) -> dict[str, Any]:
     """What input i needs to be drawn."""
-    one, intervals, classes = e[i], e.gain_intervals, []
+    one, classes, words = e[i], [], None if e.texts is None else e.texts[i]
     if e.ranking is not None:  # the likeliest classes: number, name, score
-        numbers, scores = e.ranking.classes[i].tolist(), _number(e.ranking.scores[i])
+        numbers, scores = e.ranking.classes[i].tolist(), _clean(e.ranking.scores[i])
         classes = list(zip(numbers, e.ranking.names[i], scores, strict=True))
-    trust = [(name, _number(share[0])) for name, share in one.trust.items()]
+    trust = [(name, _clean(share[0])) for name, share in one.trust.items()]
     checks = [asdict(check) for check in one.checks if check.input is not None]
     data: dict[str, Any] = {
-        "order": _pack(to_array(e.order[i]).astype(np.uint32)),
-        "gains": _pack(_trim(e.gains[i])),
-        "intervals": None if intervals is None else _pack(_trim(intervals[i])),
-        "sides": [_number(part[0]) for part in one.sum_gains()],
+        "order": _pack(e.order[i], np.uint32),
+        "gains": _pack(e.gains[i], np.float32),
+        "intervals": None if e.gain_intervals is None else _pack(e.gain_intervals[i], np.float32),
+        "sides": [_clean(part[0]) for part in one.sum_gains()],
         "classes": classes,
         "curve": _describe_curve(one),
         "trust": sorted(trust, key=lambda pair: -pair[1]),
         "rival": None if e.rival is None else int(e.rival[i]),
-        "words": None if e.texts is None else e.texts[i],
+        "words": words,
         "checks": [check | {"subject": "this input"} for check in checks],
-        "agreement": _number(e.agreement_with_sea[i]),
+        "agreement": _clean(e.agreement_with_sea[i]),
         "features": _describe_features(e, i, side) if _has_own_features(e) else None,
         "image": _describe_image(e, i),
-        "values": None if e.values is None else _clean(e.values[i].flatten().tolist()),
+        "values": None if e.values is None else _clean(e.values[i].flatten(), digits=9),
+        "slices": _pick(e, i) if e.view == "slices" else None,
     }
     if e.function is not None:
         ends = (e.gains[i].double().sum(), e.function.all[i], e.function.none[i])
         # Whole: rounded here and again on the page, equal sums would be written as two.
-        data["sums"] = _clean([float(end) for end in ends])
-    if e.view == "slices":
-        data["slices"] = _pick(e, i)
+        data["sums"] = [_clean(float(end), digits=17) for end in ends]
     if len(e.shape) == 1:
         return data | _describe_bars(e, i)
-    return data | {"maps": _pack(encode_maps(e, i, side))}
+    return data | {"maps": _pack(encode_maps(e, i, side), np.uint8)}
 
 
 def describe_one(e: Explanation, i: int = 0) -> dict[str, Any]:
@@ -132,9 +126,9 @@ def describe_panel(title: str, values: ArrayLike, image: Array | None = None) ->
     """A small picture of a map [H, W] or [F], over an image uint8 [H, W, 3] if there is one."""
     flat = to_array(values)
     flat = flat if flat.ndim == 2 else flat.reshape(1, -1)
-    position = np.round(heat(flat, 0) * 255).astype(np.uint8)
+    position = _pack(np.round(heat(flat, 0) * 255), np.uint8)
     shown = None if image is None else encode_image(image)
-    return {"title": title, "map": _pack(position), "shape": list(flat.shape), "image": shown}
+    return {"title": title, "map": position, "shape": list(flat.shape), "image": shown}
 
 
 def describe_panels(e: Explanation) -> list[dict[str, Any]]:
@@ -219,9 +213,9 @@ def _describe_bars(e: Explanation, i: int) -> dict[str, Any]:
         # Both sides of SEA's map as shares of the larger: neither is more than the whole.
         contra = e.against[i].flatten().to(layers)
         totals[0] = totals[0].maximum(contra.sum())
-        data["against"] = _number((contra / totals[0]).nan_to_num())
-    data["bars"] = _number(layers / torch.where(totals > 0, totals, 1.0))
-    return data | {"total": _number(totals[0, 0])}
+        data["against"] = _clean((contra / totals[0]).nan_to_num())
+    data["bars"] = _clean(layers / torch.where(totals > 0, totals, 1.0))
+    return data | {"total": _clean(totals[0, 0])}
 
 
 def _map_shape(e: Explanation, side: int) -> tuple[int, ...]:
@@ -263,7 +257,7 @@ def _describe_features(e: Explanation, i: int, side: int) -> str:
     for axis, small in enumerate(shape, picked.ndim - len(shape)):
         middles = (2 * torch.arange(small) + 1) * picked.shape[axis] // (2 * small)
         picked = picked.index_select(axis, middles)
-    return _pack(_lay_out(e, i, to_array(picked)).astype(np.uint32))
+    return _pack(_lay_out(e, i, to_array(picked)), np.uint32)
 
 
 def _describe_curve(one: Explanation) -> dict[str, Any] | None:
@@ -274,41 +268,27 @@ def _describe_curve(one: Explanation) -> dict[str, Any] | None:
     lines = predict_curve(one.function, one.order)
     return {
         "counts": one.curve.counts.tolist(),
-        "error": None if one.predict_error is None else _number(one.predict_error[0]),
-        "left": _number(one.curve.left[0]),
-        "removed": _number(one.curve.removed[0]),
-        "f_left": _number(lines[0][0, stops]),
-        "f_removed": _number(lines[1][0, stops]),
+        "error": None if one.predict_error is None else _clean(one.predict_error[0]),
+        "left": _clean(one.curve.left[0]),
+        "removed": _clean(one.curve.removed[0]),
+        "f_left": _clean(lines[0][0, stops]),
+        "f_removed": _clean(lines[1][0, stops]),
     }
 
 
-def _trim(values: Tensor) -> Array:
-    """float32; of very many only seven binary digits, which deflate well."""
-    full = to_array(values.flatten()).astype(np.float32)
-    if len(full) > EXACT_GAINS:
-        full = (full.view(np.uint32) + np.uint32(1 << 15) & np.uint32(0xFFFF0000)).view(np.float32)
-    return full
-
-
-def _pack(array: Array) -> str:
-    little = array.astype(array.dtype.newbyteorder("<"))
+def _pack(values: ArrayLike, kind: Any) -> str:
+    little = to_array(values).astype(np.dtype(kind).newbyteorder("<"))
     return base64.b64encode(zlib.compress(little.tobytes(), 6)).decode()
 
 
-def _number(value: Any) -> Any:
-    """A number, or a tensor or list of them, with four significant digits; JSON has no nan."""
-    value = value.tolist() if isinstance(value, Tensor) else value
-    if isinstance(value, list):
-        return [_number(item) for item in value]
-    return float(f"{value:.4g}") if math.isfinite(value) else None
-
-
-def _clean(value: Any) -> Any:
-    """Replace what JSON cannot hold, at any depth."""
+def _clean(value: Any, digits: int = 4) -> Any:
+    """What JSON can hold, at any depth: numbers with so many significant digits, and no nan."""
+    if isinstance(value, Tensor):
+        value = value.tolist()
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): _clean(item) for key, item in value.items()}
+        return {str(key): _clean(item, digits) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_clean(item) for item in value]
+        return [_clean(item, digits) for item in value]
     return value
