@@ -280,7 +280,6 @@ def test_figures_show_themselves_in_notebooks_and_leave_pyplot_alone():
     ("call", "message"),
     [
         (lambda e: e.plot("pie"), "choose one of: strip, overlay"),
-        (lambda e: explain_table(33).plot(), "plot a slice"),
         (lambda e: replace(e, images=None).plot("overlay"), "needs images"),
         (lambda e: explain_table().plot("top"), "plot the strip, or e.top"),
         (lambda e: e.plot("curve"), "no curve without a budget"),

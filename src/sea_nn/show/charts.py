@@ -163,40 +163,29 @@ def plot_curve(e: Explanation) -> Plot:
     if e.curve is None or e.function is None:
         raise InputError("there is no curve without a budget: SEA(model, budget=128)")
     at, unit, lines = to_array(e.curve.counts), e.output.unit, predict_curve(e.function, e.order)
-    across = min(3, len(e))
-    rows = -(-len(e) // across)
-    figure = Plot(figsize=(WIDTH, 2.75 * rows + 0.3))
-    grid = figure.subplots(rows, across, squeeze=False)
-    for spare in grid.flat[len(e) :]:
-        spare.remove()
+    room = 0.6 * WIDTH
+    figure = Plot(figsize=(room, 2.5 * len(e) + 0.8))
     styles = (
         (e.curve.left, lines[0], FOR, "o", "-", "only these left"),
         (e.curve.removed, lines[1], AGAINST, "s", "--", "these removed"),
     )
-    for i, label in enumerate(name_rows(e)):
-        axes = grid.flat[i]
+    for i, axes in enumerate(figure.subplots(len(e), 1, squeeze=False)[:, 0]):
         off = 0.0 if e.predict_error is None else float(e.predict_error[i])
         for answers, line, colour, point, style, name in styles:
-            f = to_array(line[i])
-            axes.plot(at, to_array(answers[i]), point, color=colour, ms=4, label=name, zorder=3)
-            axes.plot(f, style, color=colour, lw=1.2)
-            band: dict[str, Any] = {"color": colour, "alpha": 0.14, "lw": 0}
-            axes.fill_between(np.arange(len(f)), f - off, f + off, **band)
+            f, own = to_array(line[i]), {"color": colour}
+            axes.plot(at, to_array(answers[i]), point, ms=4, label=name, zorder=3, **own)
+            axes.plot(f, style, lw=1.2, **own)
+            axes.fill_between(np.arange(len(f)), f - off, f + off, alpha=0.14, lw=0, **own)
         axes.set_xscale("function", functions=(np.sqrt, np.square))
         ticks = [0, *sorted({round(at[-1] * t) for t in (1 / 16, 1 / 4, 1)} - {0})]
-        axes.set(xlim=(0, at[-1]), xticks=ticks)
+        axes.set(xlim=(0, at[-1]), xticks=ticks, ylabel=unit)
         if unit == "probability":
             axes.set_ylim(-0.02, 1.02)
         axes.grid()
-        axes.set_xlabel("p, the best features left or removed\n(square-root scale)")
-        axes.set_ylabel(unit if i % across == 0 else "")
-        axes.set_title(wrap(label, WIDTH / across - 1))
+        axes.set_title(wrap(name_rows(e)[i], room - 1))
+    axes.set_xlabel("p, the best features left or removed (square-root scale)")
     note = "points: the model's own answers; lines: what f predicts, with its error"
-    below: dict[str, Any] = {
-        "loc": "outside lower center",
-        "title": note,
-        "title_fontsize": SIZE - 0.5,
-    }
+    below: Any = {"loc": "outside lower center", "title": note, "title_fontsize": SIZE - 0.5}
     figure.legend(*axes.get_legend_handles_labels(), ncols=2, **below)
     return figure
 

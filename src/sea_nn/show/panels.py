@@ -38,6 +38,7 @@ FOR, AGAINST = "#8c2981", "#1f5fa8"  # evidence for a class and against it
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1c1c22")
 WIDTH, DPI, SIZE = 9.0, 200, 8.5  # inches, dots an inch, points
 MOST_PANELS = 8  # in a line
+WEIGHTS = {"SEA": "bold"}  # of titles and labels
 SMALLEST = 5.0  # points: below it a word is cut rather than shrunk
 WIDEST, HIGHEST, GAP = 1.5, 2.6, 0.06  # inches of a panel, and between two
 STYLE: Any = {
@@ -208,15 +209,11 @@ def panel_grid(
         place.set(xticks=[], yticks=[])
         place.spines[:].set_visible(False)
         if r < titled:
-            place.set_title(heads[c], fontsize=size, weight=_weigh(titles[c]), pad=3)
+            place.set_title(heads[c], fontsize=size, weight=WEIGHTS.get(titles[c]), pad=3)
     for r, label in enumerate(labels):
-        axes[r, 0].set_ylabel(wrap(label, panel * aspect, lines=3), weight=_weigh(label))
+        axes[r, 0].set_ylabel(wrap(label, panel * aspect, lines=3), weight=WEIGHTS.get(label))
     add_heat_bar(figure, axes[:, :columns], unit)
     return figure, axes[:, :columns]
-
-
-def _weigh(text: str) -> str:
-    return "bold" if text == "SEA" else "normal"
 
 
 def add_heat_bar(figure: Plot, axes: Array, unit: str = "") -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from matplotlib import rc_context
 
-from sea_nn.errors import InputError, KindError
+from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation, PlotKind
 from sea_nn.features import number_cells
 from sea_nn.paper.heatmaps import binarize
@@ -38,7 +38,6 @@ from sea_nn.show.panels import (
     to_array,
 )
 
-MOST_ROWS = 32
 MOST_SLICES = 6
 COVER = 0.55  # of a volume whole blocks are hot: what lies below must still be seen
 CHARTS = {"gains": plot_gains, "curve": plot_curve, "agreement": plot_agreement}
@@ -57,16 +56,9 @@ def plot_explanation(
     or fractions of the features.
     """
     e = explanation
-    if path is not None and not isinstance(path, (str, Path)):
-        raise KindError(f"path must be a file's name; got {type(path).__name__}")
-    if not isinstance(kind, str) or kind not in get_args(PlotKind):
+    if str(kind) not in get_args(PlotKind):
         kinds = ", ".join(get_args(PlotKind))
         raise InputError(f"unknown kind of plot {kind!r}; choose one of: {kinds}")
-    if len(e) > MOST_ROWS:
-        raise InputError(
-            f"a figure of {len(e)} rows cannot be read; plot a slice, such as "
-            f"explanation[:8].plot({kind!r}), or write a report"
-        )
     if e.parts and kind not in ("gains", "agreement"):
         known = ", ".join(repr(part.name) for part in e.parts)
         raise InputError(f"plot one of several inputs: explanation.part(...) of {known}")

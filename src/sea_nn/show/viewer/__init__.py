@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sea_nn.errors import InputError, KindError
+from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import write_atomically
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import to_text
@@ -62,11 +62,6 @@ def write_report(
     given = [explanations] if isinstance(explanations, Explanation) else list(explanations)
     if not given:
         raise InputError("a report needs at least one explanation; got none")
-    for e in given:
-        if not isinstance(e, Explanation):
-            raise KindError(f"a report is made of Explanations; got {type(e).__name__}")
-    if side is not None and side < 16:
-        raise InputError(f"side is the number of pixels maps keep a side, at least 16; got {side}")
     with write_atomically(path) as file:
         for text in _write_report(given, title, side):
             file.write(text.encode())
