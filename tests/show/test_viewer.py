@@ -97,7 +97,6 @@ def test_order_and_maps_arrive_whole(page):
         assert np.abs(planes[0] - expected.numpy()).max() <= 0.5 + 1e-3
         assert np.abs(planes[-1] / 510 - e.disagreement[i].numpy()).max() <= 0.002
         assert np.array_equal(unpack(one["gains"], "<f4"), e.gains[i].float().numpy())
-        assert np.allclose(one["agreement"], e.agreement_with_sea[i], atol=1e-3)
 
 
 def test_large_maps_shrink_and_keep_their_features(page):
@@ -126,13 +125,11 @@ def test_own_features_travel_with_each_input_which_knows_its_group(page):
 
 
 def test_nan_and_infinity_become_null(page):
-    e = explain_images(1)
-    flat = e.maps.clone()
-    flat[:, 0] = 0
     odd = Provenance(seconds={"saliency": float("inf")}, config={"x": [float("nan")]})
-    found = page(replace(e, maps=flat, provenance=odd))
-    assert found.data("input-0")["agreement"][1] == [None] * 4
-    assert found.data("group-0")["provenance"]["config"] == {"x": [None]}
+    found = page(replace(explain_images(1), provenance=odd, score=torch.tensor([torch.nan])))
+    assert found.data("index")["inputs"][0]["score"] is None
+    told = found.data("group-0")["provenance"]
+    assert (told["config"], told["seconds"]) == ({"x": [None]}, {"saliency": None})
 
 
 def test_stops_are_exact_at_first_and_end_at_n():

@@ -195,39 +195,30 @@ def _cut_part(e: Any, which: int | str) -> dict[str, Any]:
     if not isinstance(number, int) or not 0 <= number < len(names):
         known = ", ".join(names) or "none: this is one input"
         raise InputError(f"the parts are {known}; got {which!r}")
-    part = e.parts[number]
-    start = sum(math.prod(p.shape) for p in e.parts[:number])
-    stop = start + math.prod(part.shape)
+    part, sizes = e.parts[number], [math.prod(part.shape) for part in e.parts]
 
-    def cut(maps: Tensor | None, average: bool = False) -> Any:
-        """The part of maps, its channels summed or averaged to one that stands for all."""
-        if maps is None:
-            return None
-        own = maps[..., start:stop].reshape(*maps.shape[:-1], *part.shape)
-        if part.channels is None:
-            return own
-        axis = maps.ndim - 2 + part.channels
-        return own.mean(axis) if average else own.sum(axis).unsqueeze(1)
+    def cut(values: Tensor) -> Tensor:
+        """The part of values [..., V], in its own shape."""
+        return values.split(sizes, -1)[number].unflatten(-1, part.shape)
 
-    groups = torch.arange(e.shape[0])[None] if e.features is None else e.features.cpu()
-    groups = groups[:, start:stop].reshape(1, *part.shape)
-    if part.channels is not None:
-        groups = groups.select(part.channels, 0)
+    every = torch.arange(e.shape[0])[None] if e.features is None else e.features.cpu()
+    maps, groups, values = cut(e.maps), cut(every), cut(e.values)
+    wishes = {name: cut(getattr(e, name)) for name in WISHES if getattr(e, name) is not None}
+    if part.channels is not None:  # one channel stands for all
+        axis = part.channels - 1 - len(part.shape)
+        maps, groups = maps.mean(axis), groups.select(axis, 0)
+        wishes = {name: one.sum(axis).unsqueeze(1) for name, one in wishes.items()}
     own, numbers = groups.unique(return_inverse=True)
-    n = len(own)
-    inside = torch.isin(e.order, own.to(e.order.device))
-    place = torch.full((e.order.shape[1],), -1)
-    place[own] = torch.arange(n)
-    single = n == numbers.numel()
-    values = e.values[:, start:stop].reshape(len(e), *part.shape)
+    own = own.to(e.order.device)
+    inside, single = torch.isin(e.order, own), len(own) == numbers.numel()
     empty = ("function", "predict_error", "curve", "asked", "feature_names")
     return {
-        **{name: cut(getattr(e, name)) for name in WISHES},
+        **wishes,
         **dict.fromkeys(empty),
-        "maps": cut(e.maps, average=True),
-        "order": place.to(e.order.device)[e.order[inside]].view(len(e), n),
-        "gains": e.gains[inside].view(len(e), n),
-        "feature_shape": tuple(numbers.shape[1:]) if single else (n,),
+        "maps": maps,
+        "order": torch.searchsorted(own, e.order[inside]).view(len(e), -1),
+        "gains": e.gains[inside].view(len(e), -1),
+        "feature_shape": tuple(numbers.shape[1:]) if single else (len(own),),
         "features": None if single else numbers,
         "images": show_input(values) if part.view == "picture" else None,
         "values": None if part.channels is not None else values,

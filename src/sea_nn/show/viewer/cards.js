@@ -11,17 +11,6 @@ function listClasses({ classes, entry, rival }) {
   }));
 }
 
-function tabulateAgreement({ agreement, group }) {
-  const names = ["SEA", ...group.methods].map(spoken);
-  const rows = agreement.map((values, r) => [`${r} ${names[r]}`, ...values.map((v) => {
-    const cell = make("span", v === null ? "–" : v.toFixed(2).replace("-", "−"), "share");
-    cell.style.background = `rgba(${v < 0 ? "33,102,172" : "178,24,43"},${(0.9 * Math.abs(v)).toFixed(3)})`;
-    cell.classList.toggle("strong", v > 0.84 || v < -0.97);   // where white reads better than black
-    return cell;
-  })]);
-  return [makeTable(["map", ...names.map((_, k) => k)], rows)];
-}
-
 // How much of the model's answers each member explains, where any were asked for.
 function rankMembers({ trust }) {
   if (!trust.length) return [];
@@ -81,9 +70,9 @@ function writeOrder(one) {
 }
 
 // All of it, as JSON.
-function writeData({ entry, classes, order, gains, curve, sums, sides, agreement, checks, trust, group }) {
+function writeData({ entry, classes, order, gains, curve, sums, sides, checks, trust, group }) {
   const { methods, noun, n, shape, unit, gain_unit, provenance, assumed, evaluations } = group;
   const about = { name: entry.name, class: entry.target, [unit]: entry.score, classes, features: { noun: noun[0], n, shape } };
-  const found = { order: [...order], gains: [...gains], gain_unit, sums, for: sides[0], against: sides[1], curve, methods, agreement, trust };
+  const found = { order: [...order], gains: [...gains], gain_unit, sums, for: sides[0], against: sides[1], curve, methods, trust };
   return JSON.stringify({ ...about, ...found, checks: [...checks, ...group.checks], assumed, evaluations, provenance }, null, 1);
 }

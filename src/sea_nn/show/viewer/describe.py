@@ -101,7 +101,6 @@ def describe_input(e: Explanation, i: int, side: int = SIDE) -> dict[str, Any]:
         "rival": None if e.rival is None else int(e.rival[i]),
         "words": words,
         "checks": [check | {"subject": "this input"} for check in checks],
-        "agreement": _clean(e.agreement_with_sea[i]),
         "features": _describe_features(e, i, side) if _has_own_features(e) else None,
         "image": _describe_image(e, i),
         "values": None if e.values is None else _clean(e.values[i].flatten(), digits=9),

@@ -276,8 +276,8 @@ function view(root, source, ask = null) {
     const classes = listClasses(current), { checks, more } = listChecks(current);
     $("classes").hidden = classes.length < 2;
     fill("classes", ...classes);
-    fill("agreement", ...tabulateAgreement(current));
     fill("trust", ...rankMembers(current));
+    $("trust-card").hidden = !current.trust.length;
     fill("checks", ...checks);
     fill("assumed", ...more);
     fill("provenance", ...tellProvenance(current.group));
