@@ -235,24 +235,18 @@ def check_function(learned: AnswersMap, absence: Mapping[int, Check]) -> Iterato
         if float(answers.max() - answers.min()) <= float(rounding[i]):
             said = float(learned.curve.left[i, -1])
             message = f"the model says the same whatever is left of it, {said:.3g}"
-            advice = "its map is empty; check the model and its preprocessing, or explain another "
-            yield Check("fail", subject, message, f"{advice}target")
+            advice = "its map is empty; check the model and its preprocessing, or another target"
+            yield Check("fail", subject, message, advice)
             continue
         change, doubt = float(f.all[i] - f.none[i]), float(doubts[i])
         if change <= float(rounding[i]):
             message = f"the whole input says no more for the target than an empty one: {change:.3g}"
-            advice = "its map is empty; explain another target, or choose SEA(model, absent=)"
-            if bool(learned.against[i].any()):
-                advice = "the map has what speaks for it, e.against what speaks against it"
-                if not bool((learned.gains[i] > 0).any()):
-                    advice = "its map is empty: nothing speaks for it; e.against has what is "
-                    advice += "against it"
-            yield Check("warn", subject, message, advice)
+            advice = "the map has what speaks for it, if anything, e.against what speaks against it"
+            yield Check("warn", subject, message, f"{advice}; or explain another target")
         elif i in absence:
             yield absence[i]
         if doubt > MUCH:
-            message = "the learned function says little: its intervals are "
-            message += f"{doubt:.0%} as wide as without it"
+            message = f"the learned function says little: intervals {doubt:.0%} as wide as without"
             advice = "trust its order more than its values, or ask more"
             yield Check("warn", subject, message, advice)
         if bool(learned.clipped[i]):
@@ -344,12 +338,9 @@ def check_absence(call: Any, probe: Probe, learned: AnswersMap) -> dict[int, Che
     found: dict[int, Check] = {}
     for i in range(len(whole)):
         told = ""
-        if empty[i] >= likely[i]:
-            told = f"with nothing left the model still says {empty[i]:.2f}, of the whole "
-            told += f"{whole[i]:.2f}"
-        elif other[i] >= likely[i]:
-            told = f"with nothing left the model says {empty[i]:.2f} (blurred) or {other[i]:.2f} "
-            told += f"(its own mean), of the whole {whole[i]:.2f}"
+        still = max(empty[i], other[i])  # blurred, or its own mean
+        if still >= likely[i]:
+            told = f"with nothing left the model says {still:.2f}, of the whole {whole[i]:.2f}"
         elif apart[i]:
             told = f"with its first {int(first[-1])} features alone, and without them, the model's "
             told += f"answers differ by {own[i]:.2f} where the rest is blurred, and by "
