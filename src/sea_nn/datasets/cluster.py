@@ -135,10 +135,9 @@ def _connect(workers: int, address: str | None, job: Job) -> Iterator[Any]:
         # "local": not a cluster that happens to run, or ran, on this machine.
         ray.init(address=address or "local", **options)
     except Exception as error:  # Ray's own errors have no common kind
-        where = "could not be started here" if address is None else f"does not answer at {address}"
         raise WorkerLossError(
-            f"Ray {where} ({error}). A cluster with token authentication needs "
-            "RAY_AUTH_MODE=token and its token here too; see Ray's documentation"
+            f"Ray cannot be reached at {address or 'this machine'} ({error}). A cluster with token "
+            "authentication needs RAY_AUTH_MODE=token and its token here too"
         ) from error
     try:
         yield ray

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from sea_nn.config import SEAConfig
 from sea_nn.datasets import storage
@@ -30,20 +29,18 @@ from sea_nn.features import Kind, find_kind
 from sea_nn.sea import SEA
 
 FORMAT, VERSION = "sea_nn.dataset", 5
-SOME = 3  # things given as examples in a message
+SOME, MOST_TOLD = 3, 6  # inputs and settings that a message names
 Precision = Literal["float16", "uint8", "float32"]
 
 
 class LostError(SEAError, RuntimeError):
-    """Results were removed while the run was on."""
+    """Results were removed while the run was on; ``found`` says what was there instead."""
 
-
-def say_lost(out: Path, found: str) -> LostError:
-    """The error that results are gone, with what was found instead."""
-    return LostError(
-        f"results in {out} were removed or replaced while the run was on ({found}); start the "
-        "same command again: it does what is missing"
-    )
+    def __init__(self, out: Path, found: str) -> None:
+        super().__init__(
+            f"results in {out} were removed or replaced while the run was on ({found}); start the "
+            "same command again: it does what is missing"
+        )
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ class Manifest:
                 return
         except InputError as error:
             found = str(error)
-        raise say_lost(out, found)
+        raise LostError(out, found)
 
 
 FREE = ("inputs", "source", "threads", "model_name", "feature_names", "versions", "created")
@@ -169,12 +166,11 @@ def begin(
             told[:] = ["its rows are of another run"]
             return []
         failed = []
-        for row in rows.to_pylist():
-            number, is_failed = row["index"], row["error"] is not None
-            failed += [number] * is_failed
-            same = (row["id"], row["digest"]) == (source.ids[number], source.digests[number])
-            if not same and not (is_failed and retry_errors):
-                changed.append(row["id"])
+        for number, id_, digest, error in zip(*rows.to_pydict().values(), strict=True):
+            failed += [] if error is None else [number]
+            same = (id_, digest) == (source.ids[number], source.digests[number])
+            if not same and (error is None or not retry_errors):
+                changed.append(id_)
         return failed
 
     with suppress(DamagedError):  # its rows say themselves what run they are of
@@ -183,8 +179,8 @@ def begin(
             told = compare(old, new)
     done = {} if told else storage.find_whole(folder, look)
     if changed:
-        more = " …" if len(changed) > SOME else ""
-        told.append(f"source: {len(changed)} changed ({', '.join(sorted(changed)[:SOME])}{more})")
+        some = ", ".join(sorted(changed)[:SOME]) + (" …" if len(changed) > SOME else "")
+        told.append(f"source: {len(changed)} changed ({some})")
     elif old is not None and old.inputs != new.inputs and not retry_errors:
         told.append("source: inputs that are not explained yet are others")
     if told:
@@ -202,9 +198,8 @@ def compare(old: Manifest, new: Manifest) -> list[str]:
     """What differs between two manifests such that their results must not be mixed."""
     before, after = old.decisive, new.decisive
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    told = [f"{n}: was {before.get(n)!r} and is {after.get(n)!r}" for n in names[: 2 * SOME]]
-    if len(names) > len(told):
-        told.append(f"{len(names) - len(told)} more")
+    told = [f"{n}: was {before.get(n)!r} and is {after.get(n)!r}" for n in names]
+    told[MOST_TOLD:] = [f"{len(names) - MOST_TOLD} more"] * (len(names) > MOST_TOLD)
     pythons = old.versions.get("python"), new.versions.get("python")
     if {"model code", "model preprocess"}.intersection(names) and pythons[0] != pythons[1]:
         told.append(f"Python was {pythons[0]} and is {pythons[1]}, which compiles code otherwise")
@@ -227,10 +222,3 @@ def describe_sea(sea: SEA) -> dict[str, Any]:
     }
     found: dict[str, Any] = json.loads(json.dumps(facts, default=describe))
     return found
-
-
-def find_device(model: Callable[..., Any]) -> torch.device:
-    """Where the model is; a function without parameters counts as on the CPU."""
-    if isinstance(model, nn.Module):
-        return next((p.device for p in model.parameters()), torch.device("cpu"))
-    return torch.device("cpu")

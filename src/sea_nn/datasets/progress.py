@@ -79,13 +79,13 @@ class Progress:
 
     def describe(self) -> str:
         """The state in one line."""
-        fresh, failed = self.counts["n_inputs"], self.counts["failed"]
-        parts = [f"{self.before + fresh} of {self.total} inputs"]
-        parts.append(f"{self.counts['evaluations']} evaluations")
-        if failed:
-            parts.append(f"{failed} failed")
-        if self.workers > 1:
-            parts.append(f"{self.workers} workers")
+        counts = self.counts
+        fresh = counts["n_inputs"]
+        parts = [
+            f"{self.before + fresh} of {self.total} inputs, {counts['evaluations']} evaluations"
+        ]
+        parts += [f"{counts['failed']} failed"] if counts["failed"] else []
+        parts += [f"{self.workers} workers"] if self.workers > 1 else []
         if fresh := fresh + self.opened:
             pace = (time.monotonic() - self.started) / fresh
             left = timedelta(seconds=round(pace * (self.total - self.before - fresh)))

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
@@ -24,7 +23,7 @@ from torch.utils.data import Dataset
 from sea_nn.datasets import storage
 from sea_nn.datasets.manifest import Manifest
 from sea_nn.datasets.shard import widen
-from sea_nn.datasets.storage import AGAIN, COLUMNS, MANIFEST, Array, DamagedError
+from sea_nn.datasets.storage import COLUMNS, MANIFEST, Array
 from sea_nn.datasets.summary import Summary, summarize
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import check_path
@@ -43,7 +42,6 @@ class ExplainedInput:
 
     row: Mapping[str, Any]
     _data: ExplainedDataset
-    _path: Path
 
     @property
     def id(self) -> str:
@@ -82,19 +80,10 @@ class ExplainedInput:
             raise InputError(f"{self.id} has no map: {self.row['error']}")
         return self._tensors[name]
 
-    @cached_property
-    def _tensors(self) -> dict[str, Array]:
-        """What is stored of it, read when it is first asked for, and checked."""
-        if self.row["checksum"] is None:
-            return {}
-        try:
-            file = self._data._open(self._path)
-            found = storage.pick_tensors(file.keys(), file.get_tensor, self.row["index"])
-        except (SafetensorError, OSError) as error:
-            raise DamagedError(f"{self._path} cannot be read ({error}); {AGAIN}") from error
-        if storage.sum_tensors(found) != self.row["checksum"]:
-            raise DamagedError(f"the map of {self.id} is damaged in {self._path}; {AGAIN}")
-        return found
+    @property
+    def _tensors(self) -> Mapping[str, Array]:
+        """What is stored of it, none if it failed."""
+        return self._data._read_tensors(self.row["index"])
 
     def to_explanation(self) -> Explanation:
         """For reports and plots; order and gains are read off the stored map.
@@ -173,13 +162,13 @@ class ExplainedDataset:
                 f"{len(self)} of {self.manifest.count} are"
             )
         shard, place = divmod(self._numbers[id_], self.manifest.shard_size)
-        return self._wrap(shard, self._shard(shard)[0].slice(place, 1).to_pylist()[0])
+        return ExplainedInput(self._shard(shard)[0].slice(place, 1).to_pylist()[0], self)
 
     def __iter__(self) -> Iterator[ExplainedInput]:
         """All inputs in order, a shard at a time."""
         for shard in self.shards:
             for row in self._shard(shard)[0].to_pylist():
-                yield self._wrap(shard, row)
+                yield ExplainedInput(row, self)
 
     def select(self, *, sort: str | None = None, **wanted: Any) -> list[str]:
         """The ids of the inputs that a gallery shows.
@@ -270,12 +259,12 @@ class ExplainedDataset:
         return lru_cache(64)(partial(storage.read_rows, self.out))
 
     @cached_property
-    def _open(self) -> Any:
-        return lru_cache(8)(partial(safe_open, framework="numpy"))
+    def _load(self) -> Any:
+        return lru_cache(8)(lambda k: storage.read_tensors(self.out, k, self._shard(k)[1]))
 
-    def _wrap(self, shard: int, row: dict[str, Any]) -> ExplainedInput:
-        _, facts = self._shard(shard)
-        return ExplainedInput(row, self, storage.tensors_path(self.out, shard, facts))
+    def _read_tensors(self, number: int) -> Mapping[str, Array]:
+        found: dict[int, dict[str, Array]] = self._load(number // self.manifest.shard_size)
+        return found.get(number, {})
 
 
 class TorchDataset(Dataset[dict[str, Any]]):

@@ -20,12 +20,13 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from sea_nn.config import check_choice, check_whole
 from sea_nn.datasets import storage
 from sea_nn.datasets.fingerprint import fingerprint, fingerprint_model
 from sea_nn.datasets.items import Prepare, Reader
-from sea_nn.datasets.manifest import Manifest, Precision, begin, describe_sea, find_device, say_lost
+from sea_nn.datasets.manifest import LostError, Manifest, Precision, begin, describe_sea
 from sea_nn.datasets.progress import Progress
-from sea_nn.datasets.shard import Job, Task, do_shard
+from sea_nn.datasets.shard import Job, Task, do_shard, find_device
 from sea_nn.datasets.sources import Source, open_source
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.explanation.atomic import check_path
@@ -127,17 +128,15 @@ def explain_dataset(
     """
     if not isinstance(sea, SEA):
         raise KindError(f"sea must be a SEA over a model; got {type(sea).__name__}")
-    sizes = {"workers": workers, "batch_size": batch_size, "shard_size": shard_size}
-    for name, size in sizes.items():
-        if size is not None and size < 1:
-            raise InputError(f"{name} must be at least 1; got {size}")
+    sizes = {"batch_size": batch_size, "shard_size": shard_size, "limit": limit}
+    for name, size in {"workers": workers, **sizes}.items():
+        if size is not None:
+            check_whole(name, size, 1)
+    check_choice("precision", precision, get_args(Precision))
     try:
         folder = check_path(out).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:  # links in a circle; a NUL in the name
         raise InputError(f"{str(out)!r} is no place for results ({error})") from error
-    if precision not in get_args(Precision):
-        known = ", ".join(get_args(Precision))
-        raise InputError(f"precision must be one of {known}; got {precision!r}")
     if isinstance(target, bool) or not (target in (None, "label") or isinstance(target, int)):
         raise InputError(f"target must be None, 'label' or a class number; got {target!r}")
     model, reader = sea.forward_func, Reader(preprocess, labels, label_column)
@@ -249,7 +248,7 @@ def _run(
         found = f"{n_done} of {manifest.count} inputs are in {out}"
         progress.end(f"stopped: {found}; start the same command again to go on")
         if not given_up:
-            raise say_lost(out, found)
+            raise LostError(out, found)
     return Outcome(
         out,
         manifest.count,

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from sea_nn.datasets.items import MOST_CLASSES, Item, ItemError
-from sea_nn.datasets.manifest import Manifest, find_device, say_lost
+from sea_nn.datasets.manifest import LostError, Manifest
 from sea_nn.datasets.sources import Source
 from sea_nn.datasets.storage import Array, Result, commit, list_committed, log, read_results
 from sea_nn.errors import MemberError, SEAError
@@ -88,7 +88,7 @@ def do_shard(
     try:
         done["bytes"] = commit(job.out, task.shard, results, manifest.key)
     except FileNotFoundError as error:  # what was being written is gone
-        raise say_lost(job.out, str(error)) from error
+        raise LostError(job.out, str(error)) from error
     seconds = time.perf_counter() - started
     log(job.out, "commit", shard=task.shard, seconds=seconds, **done)
     return done
@@ -171,23 +171,24 @@ def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
     e = job.sea.explain(x, target, internal_batch_size=limit)
     evaluations = sum(e.provenance.evaluations.values()) // len(x)
     kept = removed = none = [None] * len(x)
-    learned = e.function is not None and e.view == "picture"
-    if manifest.curve or learned:
+    if manifest.curve or (e.function is not None and e.view == "picture"):
         sets = torch.stack([e.top_mask(share) for share in SHARES], 1)
-    if manifest.curve:
-        kind = None if own.output is None else own.output.kind
-        asked: Any = {"internal_batch_size": limit, "seed": own.seed, "output": kind}
-        kept, removed = (a.score.tolist() for a in query_sets(model, x, e.target, sets, **asked))
-        evaluations += 2 * len(SHARES) + 1
-    elif learned:
-        kept, removed = e.predict(sets).tolist(), e.predict(~sets).tolist()
+        if manifest.curve:
+            kind = None if own.output is None else own.output.kind
+            asked: Any = {"internal_batch_size": limit, "seed": own.seed, "output": kind}
+            said = query_sets(model, x, e.target, sets, **asked)
+            kept, removed = (answers.score.tolist() for answers in said)
+            evaluations += 2 * len(SHARES) + 1
+        else:
+            kept, removed = e.predict(sets).tolist(), e.predict(~sets).tolist()
     # Maps are ranked and made small where they are: on a GPU that costs next to nothing.
     flat = torch.zeros(len(x), 0, dtype=torch.bool)  # where no member could say anything
     if e.methods:
         flat = ~e.maps.flatten(2).any(2).cpu()
     nothing = ~e.attribution.flatten(1).any(1, keepdim=True)  # no feature is worth anything
-    empty = torch.cat([flat, nothing.cpu()], 1).tolist()
-    little = [False] * len(x) if e.function is None else (e.function.find_doubt() > MUCH).tolist()
+    little = torch.zeros(len(x)) if e.function is None else e.function.find_doubt()
+    empty = torch.cat([flat, nothing.cpu(), little.cpu()[:, None] > MUCH], 1).tolist()
+    told = [*(f"{name}: flat" for name in (*e.methods, "SEA")), "SEA: says little"]
     values = e.attribution.reshape(len(e), *e.shape).float()
     largest = values.flatten(1).amax(1)
     if manifest.precision == "float32":
@@ -199,6 +200,9 @@ def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
     }
     if manifest.stored_members:
         tensors["members"] = narrow(e.maps, manifest.precision)
+    pictures = show_input(plain)
+    if pictures is not None:
+        tensors["thumbnail"] = _shrink(pictures[..., : x.shape[1]])  # one channel if it has one
     columns = {
         "label": labels,
         "target": e.target.tolist(),
@@ -206,36 +210,27 @@ def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
         "predicted": (e.target if e.ranking is None else e.ranking.classes[:, 0]).tolist(),
         "agreement": [None if math.isnan(a) else a for a in e.mean_agreement().tolist()],
         "predict_error": none if e.predict_error is None else e.predict_error.tolist(),
+        "checks": [[name for name, is_so in zip(told, one, strict=True) if is_so] for one in empty],
         "keep": kept,
         "remove": removed,
         "map_max": largest.tolist(),
     }
-    pictures = show_input(plain)
-    if pictures is not None:
-        tensors["thumbnail"] = _shrink(pictures[..., : x.shape[1]])  # one channel if it has one
     names = dict(enumerate(manifest.labels))
     n_ranked = COUNT if e.ranking is None else e.ranking.classes.shape[1]
     n_classes = n_ranked if n_ranked < COUNT else MOST_CLASSES  # all, or who knows how many
+    same = {"unit": e.output.unit, "methods": list(e.methods), "evaluations": evaluations}
     found: list[Result] = []
     for i, number in enumerate(items):
         row = _start_row(job, number, None) | {name: values[i] for name, values in columns.items()}
-        checked = zip((*e.methods, "SEA"), empty[i], strict=True)
-        row |= {
-            "unit": e.output.unit,
-            "methods": list(e.methods),
-            "checks": [f"{name}: flat" for name, is_empty in checked if is_empty]
-            + ["SEA: says little"] * little[i],
-            "evaluations": evaluations,
-            "target_name": names.get(row["target"]),
-        }
+        row |= same | {"target_name": names.get(row["target"])}
         if row["label"] is not None and row["label"] >= n_classes:
             row["label"] = None
         if row["label"] is not None:
             row["correct"] = row["predicted"] == row["label"]
-        dead = bool(e.methods) and bool(flat[i].all())
-        if dead:
-            row |= {"error_kind": "dead", "error": DEAD}
-        found.append((row, None if dead else {name: t[i] for name, t in tensors.items()}))
+        if e.methods and bool(flat[i].all()):
+            found.append((row | {"error_kind": "dead", "error": DEAD}, None))
+        else:
+            found.append((row, {name: t[i] for name, t in tensors.items()}))
     return found
 
 
@@ -276,3 +271,10 @@ def _classify(error: Exception) -> str:
 def _describe(error: Exception) -> str:
     text = str(error).strip() or "no message"
     return text if isinstance(error, SEAError) else f"{type(error).__name__}: {text}"
+
+
+def find_device(model: Callable[..., Any]) -> torch.device:
+    """Where the model is; a function without parameters counts as on the CPU."""
+    if isinstance(model, nn.Module):
+        return next((p.device for p in model.parameters()), torch.device("cpu"))
+    return torch.device("cpu")

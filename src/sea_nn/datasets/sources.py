@@ -86,8 +86,6 @@ class Source:
 
     def first(self, limit: int | None) -> Source:
         """The first ``limit`` inputs only."""
-        if limit is not None and limit < 1:
-            raise InputError(f"limit must be at least 1; got {limit}")
         paths = None if self.paths is None else self.paths[:limit]
         return replace(self, ids=self.ids[:limit], digests=self.digests[:limit], paths=paths)
 

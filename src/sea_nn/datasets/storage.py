@@ -18,8 +18,7 @@ import os
 import platform
 import sys
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,10 +51,8 @@ COLUMNS = {
     "predicted": "int32", "correct": "bool_", "agreement": "float32", "predict_error": "float32",
     "methods": "[string", "checks": "[string", "keep": "[float32", "remove": "[float32",
     "evaluations": "int32", "error": "string", "error_kind": "string", "map_max": "float32",
-    "checksum": "int64",
 }  # fmt: skip
-"""The columns of a row and their types in Arrow; "[" begins a list. ``checksum`` is that of an
-input's tensors, which are called by its number and their name; inputs that failed have none."""
+"""The columns of a row and their types in Arrow; "[" begins a list."""
 
 
 class BusyError(SEAError, RuntimeError):
@@ -126,11 +123,11 @@ def commit(out: Path, shard: int, results: Sequence[Result], run: str) -> int:
     The rows say which run they are of, and which tensors they belong to.
     """
     results = sorted(results, key=lambda result: int(result[0]["index"]))
-    stored: dict[str, Array] = {}
-    for row, tensors in results:
-        if tensors is not None:
-            row["checksum"] = sum_tensors(tensors)
-            stored |= {f"{row['index']}.{name}": values for name, values in tensors.items()}
+    stored = {
+        f"{row['index']}.{name}": values
+        for row, tensors in results
+        for name, values in (tensors or {}).items()
+    }
     content = serialize(stored)
     facts = {"shard": shard, "run": run, "tensors": hashlib.sha256(content).hexdigest()}
     maps, target = tensors_path(out, shard, facts), rows_path(out, shard)
@@ -172,25 +169,21 @@ def read_rows(
         raise DamagedError(f"{path} holds something else ({error}); {AGAIN}") from error
 
 
-def read_tensors(out: Path, shard: int, facts: Mapping[str, Any]) -> Tensors:
-    """The tensors of a committed shard, checked."""
-    found: Tensors = load_tensors(read_checked(tensors_path(out, shard, facts), facts["tensors"]))
+def read_tensors(out: Path, shard: int, facts: Mapping[str, Any]) -> dict[int, dict[str, Array]]:
+    """The tensors of a committed shard by number of the input, checked."""
+    content = read_checked(tensors_path(out, shard, facts), facts["tensors"])
+    found: dict[int, dict[str, Array]] = {}
+    for key, values in load_tensors(content).items():
+        number, _, name = key.partition(".")
+        found.setdefault(int(number), {})[name] = values
     return found
 
 
-def read_results(out: Path, shard: int) -> Iterator[Result]:
+def read_results(out: Path, shard: int) -> list[Result]:
     """What ``commit`` wrote."""
     table, facts = read_rows(out, shard)
     tensors = read_tensors(out, shard, facts)
-    for row in table.to_pylist():
-        own = None if row["checksum"] is None else pick_tensors(tensors, tensors.get, row["index"])
-        yield row, own
-
-
-def pick_tensors(names: Iterable[str], get: Callable[[str], Any], number: int) -> dict[str, Array]:
-    """The tensors of one input, of all in a file."""
-    start = f"{number}."
-    return {name.removeprefix(start): get(name) for name in names if name.startswith(start)}
+    return [(row, tensors.get(row["index"])) for row in table.to_pylist()]
 
 
 def find_whole(out: Path, look: Callable[[Any, Mapping[str, Any]], Any]) -> dict[int, Any]:
@@ -211,16 +204,6 @@ def find_whole(out: Path, look: Callable[[Any, Mapping[str, Any]], Any]) -> dict
         shards = list_committed(out)
         found = zip(shards, team.map(look_at, shards), strict=True)
         return {shard: said for shard, said in found if said is not None}
-
-
-def sum_tensors(tensors: Tensors) -> int:
-    """A checksum of one input's tensors: their names, types, shapes and bytes."""
-    found = 0
-    for name in sorted(tensors):
-        values = np.ascontiguousarray(tensors[name])
-        found = zlib.crc32(f"{name} {values.dtype} {values.shape}".encode(), found)
-        found = zlib.crc32(values.tobytes(), found)
-    return found
 
 
 def log(out: Path, event: str, **facts: Any) -> None:
