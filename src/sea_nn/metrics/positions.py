@@ -68,12 +68,10 @@ def pixel_steps(maps: Tensor, steps: int, seed: int = 0, first: int = 0) -> Tens
     """Return the step map that hides every position in ``steps`` equal steps.
 
     After step s (1 to ``steps``) the s * n // steps most relevant positions are hidden. Takes maps
-    [N, m, n], returns int16 [N, m, n].
+    [N, m, n], returns int32 [N, m, n].
     """
-    n = maps.shape[-1]
-    _check_steps(steps, n, "positions")
-    place = rank_positions(maps, seed, first)
-    return (((place + 1) * steps + n - 1) // n).to(torch.int16)  # the first s that reaches it
+    n, place = maps.shape[-1], rank_positions(maps, seed, first)
+    return (((place + 1) * steps + n - 1) // n).to(torch.int32)  # the first s that reaches it
 
 
 def window_steps(
@@ -93,7 +91,6 @@ def window_steps(
         raise InputError(f"windows are for maps of images, [N, m, H, W]; got {list(maps.shape)}")
     height, width = maps.shape[2:]
     slack = 0 if edge else 1
-    _check_steps(count, height * width, "pixels")
     if size < 1 or size + slack > min(height, width):
         raise InputError(
             f"windows of {size} x {size} do not fit into {height} x {width}; choose a size from 1 "
@@ -122,13 +119,6 @@ def window_steps(
         near = ((rows - top).abs() < size) & ((columns - left).abs() < size)
         worth.masked_fill_(near, -torch.inf)
     return steps, found
-
-
-def _check_steps(steps: int, n: int, what: str) -> None:
-    if not 1 <= steps <= min(n, torch.iinfo(torch.int16).max - 1):
-        raise InputError(
-            f"steps must be from 1 to the number of {what}, {n}, and at most 32766; got {steps}"
-        )
 
 
 def gini(maps: Tensor) -> Tensor:

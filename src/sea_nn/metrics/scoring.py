@@ -84,13 +84,12 @@ def score_maps(
             f"maps must be a dict from method to maps [N, *positions]; got {type(maps).__name__}"
         )
     features = Features.of(x)
-    chosen = _choose_metrics(metrics, features.kind)
+    chosen = _choose_metrics(metrics, x, features.kind, model, masks)
     methods = {name: _check_map(name, one, x, features, allow_zero) for name, one in maps.items()}
     if random:
         methods.setdefault(RANDOM, random_map((len(x), *features.shape), seed, first, x.device))
     if not methods:
         raise InputError("maps must hold at least one method's maps")
-    _check_needs(chosen, x, features.kind, model, masks)
     masks = None if masks is None else _match(masks, x, features, "masks")
     meter = Meter()
     opened: Any = nullcontext()
@@ -134,24 +133,30 @@ def score_maps(
     return scores
 
 
-def _choose_metrics(metrics: Sequence[str | Metric] | None, kind: Kind) -> list[Metric]:
-    """Return the metrics asked for, each once, or those that suit the kind of input."""
-    if isinstance(metrics, str | Metric):
-        metrics = (metrics,)
+def _choose_metrics(
+    metrics: Sequence[str | Metric] | None, x: Tensor, kind: Kind, model: Any, masks: Tensor | None
+) -> list[Metric]:
+    """The metrics asked for, each once, or those that suit the input; none lacks anything."""
+    picture = kind.view == "picture"
     if metrics is None:
-        metrics = IMAGE_METRICS if kind.view == "picture" else OTHER_METRICS
-    chosen: dict[str, Metric] = {}
-    for given in metrics:
-        metric = get_metric(given)
-        if isinstance(given, Metric) and chosen.get(metric.name, metric) is not metric:
-            raise InputError(
-                f"two metrics are called {metric.name!r}: give one another name, with "
-                "dataclasses.replace(metric, name=...)"
-            )
-        chosen[metric.name] = metric
-    if not chosen:
-        raise InputError("metrics must name at least one metric")
-    return list(chosen.values())
+        metrics = IMAGE_METRICS if picture else OTHER_METRICS
+    given = (metrics,) if isinstance(metrics, str | Metric) else metrics
+    chosen = [get_metric(one) for one in dict.fromkeys(given)]
+    if not chosen or len({metric.name for metric in chosen}) < len(chosen):
+        raise InputError(
+            "metrics must hold at least one metric, and no two metrics are called the same: give "
+            "one another name, with dataclasses.replace(metric, name=...)"
+        )
+    lacking = {
+        "model": "" if model is not None else "a model: pass it as the first argument",
+        "masks": "" if masks is not None else "masks: pass masks=, bool [N, *positions]",
+        "image": "" if picture else f"images [N, C, H, W], and x is {list(x.shape)}",
+    }
+    for metric in chosen:
+        for need in metric.needs:
+            if lacking[need]:
+                raise InputError(f"{metric.name} cannot be scored without {lacking[need]}")
+    return chosen
 
 
 def _check_map(name: str, given: Any, x: Tensor, features: Features, allow_zero: bool) -> Tensor:
@@ -182,22 +187,6 @@ def _match(values: Tensor, x: Tensor, features: Features, what: str) -> Tensor:
             f"{list(x.shape)}. See sea_nn.paper.heatmaps: reduce_channels, upsample"
         )
     return one
-
-
-def _check_needs(
-    metrics: Sequence[Metric], x: Tensor, kind: Kind, model: Any, masks: Tensor | None
-) -> None:
-    """Refuse metrics that lack something, before any of them is computed."""
-    given = {
-        "model": (model is not None, "a model: pass it as the first argument"),
-        "masks": (masks is not None, "masks: pass masks=, bool [N, *positions]"),
-        "image": (kind.view == "picture", f"images [N, C, H, W], and x is {list(x.shape)}"),
-    }
-    for metric in metrics:
-        for need in metric.needs:
-            there, what = given[need]
-            if not there:
-                raise InputError(f"{metric.name} cannot be scored without {what}")
 
 
 def query_sets(
