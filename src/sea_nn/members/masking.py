@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,17 +29,20 @@ def occlusion(probe: Probe, window: int | None = None, stride: int | None = None
 
     Where windows overlap the map is their mean; at the far edge they are cut off.
     """
-    x, slices = probe.x, _windows(tuple(probe.x.shape[1:]), window, stride)
-    before = take(probe.whole, probe.target).to(x.dtype)
-    total, cover = torch.zeros_like(x), torch.zeros_like(x[0])
-    for block in _blocks(probe, len(slices)):
-        masks = x.new_ones(block.stop - block.start, *x.shape[1:])
-        for mask, place in zip(masks, slices[block], strict=True):
+    x, places = probe.x, _windows(tuple(probe.x.shape[1:]), window, stride)
+
+    def make(part: slice) -> Tensor:
+        masks = x.new_ones(len(places[part]), *x.shape[1:])
+        for mask, place in zip(masks, places[part], strict=True):
             mask[place] = 0
-        fall = before[:, None] - ask_masks(probe, masks)
-        for k, place in enumerate(slices[block]):
-            total[:, *place] += fall[:, k].view(-1, *(1,) * (x.ndim - 1))
-            cover[place] += 1
+        return masks
+
+    answers = ask_masks(probe, len(places), make)
+    total, cover = torch.zeros_like(x), torch.zeros_like(x[0])
+    for place, answer in zip(places, answers.mT, strict=True):
+        fall = take(probe.whole, probe.target).to(x.dtype) - answer
+        total[:, *place] += fall.view(-1, *(1,) * (x.ndim - 1))
+        cover[place] += 1
     return total / cover
 
 
@@ -67,46 +70,48 @@ def rise(probe: Probe, n_masks: int = 4000, cells: int = 7, keep: float = 0.5) -
     shift_x = torch.randint(0, step[1], (n_masks,), generator=random).to(x.device)
     large = ((cells + 1) * step[0], (cells + 1) * step[1])
     down, across = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
-    total = x.new_zeros(len(x), height * width)
-    for block in _blocks(probe, n_masks):
-        smooth = functional.interpolate(grids[block], large, mode="bilinear")
+
+    def make(part: slice) -> Tensor:
+        smooth = functional.interpolate(grids[part], large, mode="bilinear")
         which = torch.arange(len(smooth), device=x.device)[:, None, None]
-        rows, columns = shift_y[block, None] + down, shift_x[block, None] + across
-        masks = smooth[which, 0, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
-        total += ask_masks(probe, masks, probability=True) @ masks.flatten(1)
+        rows, columns = shift_y[part, None] + down, shift_x[part, None] + across
+        return smooth[which, 0, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
+
+    answers = ask_masks(probe, n_masks, make, probability=True)
+    total = x.new_zeros(len(x), height * width)
+    for start in range(0, n_masks, FEW):  # masks of all would fill the memory
+        part = slice(start, start + FEW)
+        total += answers[:, part] @ make(part).flatten(1)
     return (total / (n_masks * keep)).view(-1, 1, height, width)
 
 
-def _blocks(probe: Probe, count: int) -> Iterator[slice]:
-    """Yield ``count`` masks in blocks, of each of which every input may take a pass."""
-    size = max(1, probe.chunk(len(probe.x) * count, gradient=False) // len(probe.x))
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
-
-
-def ask_masks(probe: Probe, masks: Tensor, probability: bool = False) -> Tensor:
-    """What the model says of every input behind every mask, [N, K].
+def ask_masks(
+    probe: Probe, count: int, make: Callable[[slice], Tensor], probability: bool = False
+) -> Tensor:
+    """What the model says of every input behind every mask, [N, count].
 
     Args:
         probe: the inputs and the model.
-        masks: [K, ...] that broadcast to an input, 1 keeps and 0 hides: what is hidden takes the
-            baseline's value.
+        count: how many masks there are.
+        make: some of the masks, [k, ...] that broadcast to an input, 1 keeps and 0 hides: what is
+            hidden takes the baseline's value.
         probability: return the probability of the target class (of a model of values, the value),
             not its logit.
     """
     x, base = probe.x, None if probe.baselines is None else probe.baseline()
-    numbers = torch.arange(len(x) * len(masks), device=x.device)
-    rows = numbers // len(masks)
+    numbers = torch.arange(len(x) * count, device=x.device)
+    rows = numbers % len(x)
 
     def build(part: slice) -> Tensor:
-        own, mask = rows[part], masks[numbers[part] % len(masks)]
+        own, which = rows[part], numbers[part] // len(x)
+        mask = make(slice(int(which[0]), int(which[-1]) + 1))[which - which[0]]
         return x[own] * mask if base is None else x[own] * mask + base[own] * (1 - mask)
 
     def read(outputs: Tensor, own: Tensor) -> Tensor:
         scores = probe.output.scores(outputs) if probability else outputs
         return take(scores, probe.target[own]).to(x.dtype)
 
-    return probe.ask_points(rows, build, read=read).view(len(x), len(masks))
+    return probe.ask_points(rows, build, read=read).view(count, len(x)).mT
 
 
 def count_windows(options: Mapping[str, Any], shape: tuple[int, ...]) -> int:
@@ -136,6 +141,7 @@ def _windows(
 Matrix = NDArray[np.float64]
 FULL_WEIGHT = 1e6  # the empty and the whole input bind the fit, as a stand-in for infinity
 SWEEPS = 10_000
+FEW = 100  # masks that are made at once
 
 
 def lime(
@@ -160,19 +166,21 @@ def lime(
         raise InputError(f"lime needs n_samples >= 2, got {n_samples}")
 
     def explain(one: Probe, segments: Tensor, random: torch.Generator) -> Matrix:
-        half = torch.full((1, int(segments.max()) + 1), 0.5)
+        n, x, base = int(segments.max()) + 1, one.x[0].double(), one.baseline()[0].double()
+        half = torch.full((1, n), 0.5)
         on = torch.cat([torch.bernoulli(half, generator=random) for _ in range(n_samples)])
-        flat, base = one.x.flatten(1).float(), one.baseline()
-        answers, weights = [], []
-        for block in _blocks(one, n_samples):
-            mask = _switch(on[block], segments, one.x)
-            points = (one.x * mask + base * (1 - mask)).flatten(1).float()
-            distance = 1 - functional.cosine_similarity(flat, points, dim=1)
-            weights.append(torch.exp(-(distance**2) / (2 * kernel_width**2)))
-            answers.append(ask_masks(one, mask)[0])
-        scores = _to_numpy(*answers)
+        scores = _ask_segments(one, segments, on)
+        # Products of the input and a sample are sums over the segments that are on, and those off.
+        own, mixed, other = (
+            torch.bincount(segments.expand_as(x).flatten(), (a * b).flatten()).cpu()
+            for a, b in ((x, x), (x, base), (base, base))
+        )
+        kept, gone = on.double(), 1 - on.double()
+        length = (own.sum() * (kept @ own + gone @ other)).sqrt().clamp_min(1e-8)
+        distance = 1 - (kept @ own + gone @ mixed) / length
+        weights = torch.exp(-(distance**2) / (2 * kernel_width**2)).numpy()
         penalty = 0.01 * float(scores.std()) if alpha is None else alpha
-        return fit_lasso(_to_numpy(on), scores, _to_numpy(*weights), penalty)
+        return fit_lasso(on.double().numpy(), scores, weights, penalty)
 
     return _explain_each(probe, n_segments, explain)
 
@@ -189,10 +197,9 @@ def kernel_shap(probe: Probe, n_samples: int | None = None, n_segments: int = 50
 
     def explain(one: Probe, segments: Tensor, random: torch.Generator) -> Matrix:
         on, weights = draw_coalitions(int(segments.max()) + 1, n_samples, random)
-        blocks = _blocks(one, len(on))
-        answers = [ask_masks(one, _switch(on[block], segments, one.x))[0] for block in blocks]
         # Least squares with an intercept, the shortest solution if there are many.
-        centred, rest = _centre(_to_numpy(on), _to_numpy(*answers), weights)
+        scores = _ask_segments(one, segments, on)
+        centred, rest = _centre(on.double().numpy(), scores, weights)
         root = np.sqrt(weights)
         solution = np.linalg.lstsq(centred * root[:, None], rest * root, rcond=None)[0]
         return solution.astype(np.float64)
@@ -253,18 +260,13 @@ def fit_lasso(inputs: Matrix, answers: Matrix, weights: Matrix, alpha: float) ->
     pull = centred.T @ (rest * share)
     own = gram.diagonal()
     coefficients = np.zeros(len(pull))
-    gap = pull.copy()  # pull - gram @ coefficients, kept up to date
     for _ in range(SWEEPS):
-        largest = 0.0
+        before = coefficients.copy()
         for j in np.flatnonzero(own > 1e-15):
-            free = gap[j] + own[j] * coefficients[j]
-            new = np.sign(free) * max(abs(free) - alpha, 0.0) / own[j]
-            change = new - coefficients[j]
-            if change != 0:
-                gap -= gram[:, j] * change
-                coefficients[j] = new
-                largest = max(largest, abs(change))
-        if largest <= 1e-8 * max(1e-8, float(np.abs(coefficients).max())):
+            free = pull[j] - gram[j] @ coefficients + own[j] * coefficients[j]
+            coefficients[j] = np.sign(free) * max(abs(free) - alpha, 0.0) / own[j]
+        largest = float(np.abs(coefficients).max())
+        if np.abs(coefficients - before).max() <= 1e-8 * max(1e-8, largest):
             break
     return coefficients
 
@@ -289,10 +291,12 @@ def draw_seed(key: Tensor) -> int:
     return int(key) % 2**32
 
 
-def _switch(on: Tensor, segments: Tensor, x: Tensor) -> Tensor:
-    """Return rows of `on` as masks that broadcast to an input."""
+def _ask_segments(one: Probe, segments: Tensor, on: Tensor) -> Matrix:
+    """What the model says of one input with only the segments left that are on, [S]."""
+    x = one.x
     places = segments.view(*(1,) * (x.ndim - 1 - segments.ndim), *segments.shape)
-    return on.to(x)[:, places]
+    said = ask_masks(one, len(on), lambda part: on[part].to(x)[:, places])
+    return said[0].double().cpu().numpy()
 
 
 def _centre(inputs: Matrix, answers: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
@@ -303,7 +307,3 @@ def _centre(inputs: Matrix, answers: Matrix, weights: Matrix) -> tuple[Matrix, M
         inputs - np.average(inputs, axis=0, weights=weights),
         answers - np.average(answers, weights=weights),
     )
-
-
-def _to_numpy(*parts: Tensor) -> Matrix:
-    return torch.cat(parts).detach().to("cpu", torch.float64).numpy()

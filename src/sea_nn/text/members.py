@@ -108,7 +108,7 @@ def leave_one_out(probe: Probe) -> Tensor:
     """What is lost where one word is absent."""
     n = probe.x.shape[1]
     masks = torch.cat([torch.ones(1, n), 1 - torch.eye(n)])
-    said = ask_masks(probe, masks.to(probe.x))
+    said = ask_masks(probe, n + 1, masks.to(probe.x).__getitem__)
     return said[:, :1] - said[:, 1:]
 
 
