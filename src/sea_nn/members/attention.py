@@ -22,6 +22,10 @@ from sea_nn.model.probe import Probe
 
 SOFTMAXES = (functional.softmax, torch.softmax, Tensor.softmax)
 ACTIVATIONS = (functional.gelu, functional.silu, functional.relu, torch.relu, torch.tanh)
+MISSING = (
+    "{} found no attention in the model: neither scaled_dot_product_attention nor a softmax over "
+    "positions was called; use grad_cam, saliency or integrated_gradients"
+)
 INVERSE_ROOTS = (torch.rsqrt, Tensor.rsqrt)  # of norms that are written by hand
 
 
@@ -73,7 +77,7 @@ def attention_lrp(probe: Probe) -> Tensor:
             slope = torch.autograd.grad(score, points)[0]
         total[rows] = slope * points.detach()
     if not hold.seen:
-        raise UnfitError(_missing("attention_lrp"))
+        raise UnfitError(MISSING.format("attention_lrp"))
     return total
 
 
@@ -160,7 +164,7 @@ def _map_tokens(probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Ten
             score = take(probe.forward(points, rows), probe.target[rows]).sum()
         weights = record.weights
         if not weights and not record.windowed:
-            raise UnfitError(_missing("attention"))
+            raise UnfitError(MISSING.format("attention"))
         lengths = {w.shape[-1] for w in weights}
         if record.windowed or len(lengths) > 1 or count_prefix(lengths.pop(), *size) is None:
             raise UnfitError(
@@ -225,13 +229,5 @@ def _norm(
     axes = tuple(range(-len(normalized_shape), 0))
     centred = input - input.mean(axes, keepdim=True)
     deviation = (centred.square().mean(axes, keepdim=True) + eps).sqrt().detach()
-    normed = centred / deviation
-    normed = normed if weight is None else normed * weight
-    return normed if bias is None else normed + bias
-
-
-def _missing(member: str) -> str:
-    return (
-        f"{member} found no attention in the model: neither scaled_dot_product_attention nor a "
-        "softmax over positions was called; use grad_cam, saliency or integrated_gradients"
-    )
+    scaled = centred / deviation * (1 if weight is None else weight)
+    return scaled + (0 if bias is None else bias)

@@ -86,28 +86,28 @@ def form_cells(features: Features, cells: int) -> Features:
 
 def guided_backprop(probe: Probe) -> Tensor:
     """Return the gradient with negative gradients cut at every rectifier."""
-
-    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        if output.requires_grad:
-            output.register_hook(lambda grad: grad.clamp(min=0))
-
     if "guided_backprop" not in probe.cache:
-        with _attach(probe, RECTIFIERS, hook, "guided_backprop") as (mine, _):
-            probe.cache["guided_backprop"] = mine.input_gradients()
+        maps = _cut_gradients(probe, "guided_backprop", lambda x, output: output)
+        probe.cache["guided_backprop"] = maps
     found: Tensor = probe.cache["guided_backprop"]
     return found
 
 
 def deconvolution(probe: Probe) -> Tensor:
     """Return the deconvnet signal: rectifiers pass positive gradients whatever they saw."""
+    return _cut_gradients(probe, "deconvolution", lambda x, out: out.detach() + (x - x.detach()))
+
+
+def _cut_gradients(probe: Probe, member: str, give: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """The gradient without what is negative at rectifiers, which give what is made of x, output."""
 
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        passed = output.detach() + (inputs[0] - inputs[0].detach())
-        if passed.requires_grad:
-            passed.register_hook(lambda grad: grad.clamp(min=0))
-        return passed
+        given = give(inputs[0], output)
+        if given.requires_grad:
+            given.register_hook(lambda grad: grad.clamp(min=0))
+        return given
 
-    with _attach(probe, RECTIFIERS, hook, "deconvolution") as (mine, _):
+    with _attach(probe, RECTIFIERS, hook, member) as (mine, _):
         return mine.input_gradients()
 
 

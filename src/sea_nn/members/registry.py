@@ -138,7 +138,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Member:
-    """Return the member of this name; the error for an unknown one lists the names, nearest first.
+    """Return the member of this name; the error for an unknown one lists the names.
 
     >>> get("salency")
     Traceback (most recent call last):
@@ -147,12 +147,10 @@ def get(name: str) -> Member:
     """
     if name in _MEMBERS:
         return _MEMBERS[name]
-    near = difflib.get_close_matches(str(name), (*ENSEMBLES, *BUDGETS, *_MEMBERS), 3, 0.4)
+    near = difflib.get_close_matches(str(name), (*ENSEMBLES, *BUDGETS, *_MEMBERS), 1, 0.4)
     guess = f" did you mean {near[0]!r}?" if near else ""
-    ordered = [n for n in near if n in _MEMBERS]
-    ordered += [other for other in _MEMBERS if other not in near]
     raise InputError(
-        f"there is no member {name!r};{guess} Members: {', '.join(ordered)}; a ready ensemble: "
+        f"there is no member {name!r};{guess} Members: {', '.join(_MEMBERS)}; a ready ensemble: "
         f"{', '.join(ENSEMBLES)}; budgets of SEA: {', '.join(BUDGETS)}"
     )
 
@@ -196,23 +194,18 @@ def expand_methods(
         methods = [methods]
     entries: dict[str, Entry] = {}
     for method in methods:
-        named: Any = method
-        own: Any = {}
-        if isinstance(method, tuple) and len(method) == 2:
-            named, own = method
-        known = isinstance(named, str | Member) or callable(named)
-        if not known or not isinstance(own, Mapping):
+        pair: Any = method if isinstance(method, tuple) and len(method) == 2 else (method, {})
+        member, own = pair
+        if isinstance(member, str):
+            member = get(member)
+        elif callable(member):
+            name = getattr(member, "__name__", type(member).__name__)
+            name = f"member_{len(entries) + 1}" if name == "<lambda>" else name
+            member = Member(name, member)
+        if not isinstance(member, Member) or not isinstance(own, Mapping):
             raise KindError(
                 f"a method is a name, a callable, or a pair of one and its options; got {method!r}"
             )
-        if isinstance(named, str):
-            member = get(named)
-        elif isinstance(named, Member):
-            member = named
-        else:
-            name = getattr(named, "__name__", type(named).__name__)
-            name = f"member_{len(entries) + 1}" if name == "<lambda>" else name
-            member = Member(name, named)
         label, again = member.name, 2
         while label in entries:
             label, again = f"{member.name}_{again}", again + 1

@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from sea_nn.config import check_seed
-from sea_nn.errors import InputError, MemberError, SEAError, UnfitError
+from sea_nn.errors import MemberError, SEAError, UnfitError
 from sea_nn.features import IMAGE, Features, Kind, attends, check_input
 from sea_nn.members.callables import ADVICE, give_model
 from sea_nn.members.quick import MISSED
@@ -65,8 +65,6 @@ class Check:
     advice: str = ""
 
     def __post_init__(self) -> None:
-        if self.level not in get_args(Level):
-            raise InputError(f"a check's level is one of {get_args(Level)}; got {self.level!r}")
         # Errors name their member, which every reader of checks has before the message.
         object.__setattr__(self, "message", self.message.removeprefix(f"{self.subject} "))
 
