@@ -31,7 +31,6 @@ def test_memory_is_measured_and_divided():
     assert size(100, 1, largest=2**30) == 1
     # a layer's output fills a core's cache
     assert size(100, 1, None, memory.CPU_CACHE, False) <= torch.get_num_threads()
-    assert 0 < memory.free_budget(torch.device("cpu")) <= memory.CPU_BUDGET
 
 
 def test_a_pass_stays_within_the_budget(monkeypatch):

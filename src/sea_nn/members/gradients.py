@@ -1,18 +1,16 @@
 """Members made of input gradients: at the input, along a path, or around it.
 
-All of them are weighted sums of gradients at chosen points (`Probe.sum_gradients`), and equal
+All of them are weighted sums of gradients at chosen points (`Probe.parts`), and equal
 Captum's classes called with the same options and draws. Draws are each input's own
 (`sea_nn.model.noise`): what noise leaves in the maps averages out over inputs.
 """
-
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sea_nn.model.noise import draw_normal, draw_uniform, find_keys
-from sea_nn.model.probe import Probe
+from sea_nn.model.probe import Probe, add_up
 
 
 def saliency(probe: Probe) -> Tensor:
@@ -28,13 +26,12 @@ def input_x_gradient(probe: Probe) -> Tensor:
 def integrated_gradients(probe: Probe, n_steps: int = 50) -> Tensor:
     """Return the path integral of the gradient from the baseline, by Gauss-Legendre quadrature."""
     steps, weights = _place_nodes(n_steps, probe.x)
-    base = probe.baseline()
+    base, total = probe.baseline(), torch.zeros_like(probe.x)
     path = probe.x - base
-
-    def build(rows: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.addcmul(base[rows], steps[step], path[rows]), weights[step]
-
-    return probe.sum_gradients(n_steps, build) * path
+    for rows, step in probe.parts(n_steps):
+        points = torch.addcmul(base[rows], steps[step], path[rows])
+        add_up(total, rows, probe.gradient(points, rows) * weights[step])
+    return total * path
 
 
 def smooth_ig(
@@ -60,36 +57,36 @@ def smooth_ig(
         per_point: draw for every point of a path; else once for a path, as NoiseTunnel does.
     """
     steps, weights = _place_nodes(n_steps, probe.x)
-    shake, base = _make_noise(probe, noise, stdev), probe.baseline()
-
-    def build(rows: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+    around, base, total = _Noisy(probe, noise, stdev), probe.baseline(), torch.zeros_like(probe.x)
+    for rows, number in probe.parts(n_samples * n_steps):
         step, draw = number % n_steps, number if per_point else number // n_steps
-        path = shake(rows, draw) - base[rows]
-        return base[rows] + steps[step] * path, weights[step] * path
-
-    return probe.sum_gradients(n_samples * n_steps, build) / n_samples
+        path = around.take(rows, draw) - base[rows]
+        slope = probe.gradient(base[rows] + steps[step] * path, rows)
+        add_up(total, rows, slope * weights[step] * path)
+    return total / n_samples
 
 
 def smoothgrad(
     probe: Probe, n_samples: int = 50, noise: float = 0.15, stdev: float | None = None
 ) -> Tensor:
     """Return the mean signed gradient over noisy copies; the options are those of `smooth_ig`."""
-    shake = _make_noise(probe, noise, stdev)
-    return probe.sum_gradients(n_samples, lambda *draw: (shake(*draw), 1.0)) / n_samples
+    around, total = _Noisy(probe, noise, stdev), torch.zeros_like(probe.x)
+    for rows, draw in probe.parts(n_samples):
+        add_up(total, rows, probe.gradient(around.take(rows, draw), rows))
+    return total / n_samples
 
 
 def gradient_shap(
     probe: Probe, n_samples: int = 200, noise: float = 0.0, stdev: float | None = None
 ) -> Tensor:
     """Return expected gradients: at random points on the way from the baseline to the input."""
-    shake, base = _make_noise(probe, noise, stdev), probe.baseline()
-    place = draw_uniform(find_keys(probe.x, probe.seed), -2, n_samples).to(probe.x)
-
-    def build(rows: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
-        path = shake(rows, draw) - base[rows]
-        return base[rows] + _column(place[rows, draw], base) * path, path
-
-    return probe.sum_gradients(n_samples, build) / n_samples
+    around, base, total = _Noisy(probe, noise, stdev), probe.baseline(), torch.zeros_like(probe.x)
+    place = draw_uniform(around.keys, -2, n_samples).to(probe.x)
+    for rows, draw in probe.parts(n_samples):
+        path = around.take(rows, draw) - base[rows]
+        points = base[rows] + _column(place[rows, draw], base) * path
+        add_up(total, rows, probe.gradient(points, rows) * path)
+    return total / n_samples
 
 
 def _place_nodes(n_steps: int, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,19 +95,21 @@ def _place_nodes(n_steps: int, x: Tensor) -> tuple[Tensor, Tensor]:
     return _column((1 + nodes) / 2, x).to(x), _column(weights / 2, x).to(x)
 
 
-def _make_noise(
-    probe: Probe, noise: float, stdev: float | None
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return what makes noisy copies of the inputs [P], by the numbers [P] of their draws."""
-    x, keys = probe.x, find_keys(probe.x, probe.seed)
-    low, high = x.flatten(1).aminmax(dim=1)
-    scale = _column(noise * (high - low) if stdev is None else torch.full_like(high, stdev), x)
+class _Noisy:
+    """Noisy copies of the inputs: each has draws of its own, made where needed."""
 
-    def shake(rows: Tensor, numbers: Tensor) -> Tensor:
-        draws = draw_normal(keys[rows], numbers, tuple(x.shape[1:]))
-        return x[rows] + scale[rows] * draws.to(x)
+    def __init__(self, probe: Probe, noise: float, stdev: float | None) -> None:
+        self.x, self.keys = probe.x, find_keys(probe.x, probe.seed)
+        low, high = probe.x.flatten(1).aminmax(dim=1)
+        scale = noise * (high - low) if stdev is None else torch.full_like(high, stdev)
+        self.scale, self.still = _column(scale, probe.x), not (noise if stdev is None else stdev)
 
-    return shake if bool(scale.any()) else lambda rows, _: x[rows]
+    def take(self, rows: Tensor, numbers: Tensor) -> Tensor:
+        """Return noisy copies of the inputs `rows` [P], by the numbers [P] of the draws."""
+        if self.still:
+            return self.x[rows]
+        draws = draw_normal(self.keys[rows], numbers, tuple(self.x.shape[1:]))
+        return self.x[rows] + self.scale[rows] * draws.to(self.x)
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from sea_nn.errors import MemberError, UnfitError
 from sea_nn.features import Features
 from sea_nn.model.opening import copy_twin, find_inplace
 from sea_nn.model.outputs import TensorModel, take
-from sea_nn.model.probe import Probe, is_same
+from sea_nn.model.probe import Probe, add_up, is_same
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6)
 ACTIVATIONS = (
@@ -61,13 +61,13 @@ def presence_gradient(probe: Probe, passes: int = 16, cells: int = 8) -> Tensor:
     random = torch.Generator().manual_seed(probe.seed)
     half = torch.rand(math.ceil(passes / 2), features.n, generator=random)
     shares = torch.stack([half, 1 - half], 1).flatten(0, 1)[:passes].to(x)
-
-    def build(rows: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+    total = torch.zeros_like(x)
+    for rows, step in probe.parts(passes):
         start = absent[rows, step % absent.shape[1]]
         share = shares[step][:, number.flatten()].view(-1, *number.shape)
-        return torch.addcmul(start, share, x[rows] - start), x[rows] - start
-
-    return probe.sum_gradients(passes, build, probability=True) / passes
+        points = torch.addcmul(start, share, x[rows] - start)
+        add_up(total, rows, probe.gradient(points, rows, probability=True) * (x[rows] - start))
+    return total / passes
 
 
 def form_cells(features: Features, cells: int) -> Features:
@@ -77,37 +77,36 @@ def form_cells(features: Features, cells: int) -> Features:
         return Features.join(parts, features.names or ())
     if features.groups is not None:
         return features
-    kind = features.kind
-    axes = [axis for axis in range(1, kind.axes) if axis != kind.channels]
-    sizes = zip(axes, features.shape, strict=True)
-    grid = [cells if axis in kind.neighbours else size for axis, size in sizes]
+    kind, grid = features.kind, list(features.shape)
+    for axis in kind.neighbours:
+        grid[axis - 1 if axis < (kind.channels or kind.axes) else axis - 2] = cells
     return features.on_grid(grid)
 
 
 def guided_backprop(probe: Probe) -> Tensor:
     """Return the gradient with negative gradients cut at every rectifier."""
+
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if output.requires_grad:
+            output.register_hook(partial(torch.clamp, min=0))
+
     if "guided_backprop" not in probe.cache:
-        maps = _cut_gradients(probe, "guided_backprop", lambda x, output: output)
-        probe.cache["guided_backprop"] = maps
+        with _attach(probe, RECTIFIERS, hook, "guided_backprop") as (mine, _):
+            probe.cache["guided_backprop"] = mine.input_gradients()
     found: Tensor = probe.cache["guided_backprop"]
     return found
 
 
 def deconvolution(probe: Probe) -> Tensor:
     """Return the deconvnet signal: rectifiers pass positive gradients whatever they saw."""
-    return _cut_gradients(probe, "deconvolution", lambda x, out: out.detach() + (x - x.detach()))
-
-
-def _cut_gradients(probe: Probe, member: str, give: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """The gradient without what is negative at rectifiers, which give what is made of x, output."""
 
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        given = give(inputs[0], output)
-        if given.requires_grad:
-            given.register_hook(lambda grad: grad.clamp(min=0))
-        return given
+        passed = output.detach() + (inputs[0] - inputs[0].detach())
+        if passed.requires_grad:
+            passed.register_hook(partial(torch.clamp, min=0))
+        return passed
 
-    with _attach(probe, RECTIFIERS, hook, member) as (mine, _):
+    with _attach(probe, RECTIFIERS, hook, "deconvolution") as (mine, _):
         return mine.input_gradients()
 
 
@@ -301,7 +300,7 @@ def _read_layers(
             handles.append(layer.register_forward_hook(partial(hook, name)))
     try:
         with probe.differentiable():
-            outputs = probe.forward(probe.arrange(probe.x[rows]), rows)
+            outputs = probe.forward(probe.x[rows], rows)
             score = take(outputs, probe.target[rows]).sum()
     finally:
         for handle in handles:

@@ -60,7 +60,7 @@ class Member:
 
     def cost(self, options: Options | None = None, shape: Shape = (3, 224, 224)) -> int:
         """Return the evaluations for one input of this shape (without the batch axis)."""
-        settled, count = self.settle(options or {}), self.evaluations
+        settled, count = {**self.defaults, **(options or {})}, self.evaluations
         if isinstance(count, str):
             known = count in settled
             count = settled[count] if known else _load(str(self.function), count)

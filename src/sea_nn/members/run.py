@@ -37,7 +37,6 @@ PASSES = (16, 8, 4, 2)
 """Passes of the presence gradient: the most that leave half of the budget to questions."""
 LOOKS = 2  # rows an input that are neither members' nor questions about parts
 FEW = 4  # evaluations of a member that runs the model as it is: folded norms differ by rounding
-INPUTS = ("x", "args", "baselines", "autocast", "seed")  # of a probe, which decide the maps
 FOLD_FROM = 32  # evaluations an input from which two more, to prove folded norms, pay
 FLAT = 1e-6
 """Maps whose values differ by less than this share prefer no feature: it is rounding."""
@@ -55,18 +54,14 @@ Level = Literal["ok", "warn", "fail"]
 class Check:
     """One thing that was looked at, what was seen, and what to do about it.
 
-    >>> Check("warn", "deeplift", "deeplift needs layers").message
-    'needs layers'
+    >>> Check("warn", "input 3", "its map is empty").input
+    3
     """
 
     level: Level
     subject: str
     message: str
     advice: str = ""
-
-    def __post_init__(self) -> None:
-        # Errors name their member, which every reader of checks has before the message.
-        object.__setattr__(self, "message", self.message.removeprefix(f"{self.subject} "))
 
     @property
     def input(self) -> int | None:
@@ -207,11 +202,15 @@ def run_members(
         earlier: maps that are taken again where they are those that this call would compute.
         needed: whether it is an error that none of them explains the model.
     """
-    options = {entry.label: entry.options for entry in entries}
-    given: dict[str, Any] = {name: getattr(probe, name) for name in INPUTS}
-    given |= {"kind": probe.features.kind, "groups": probe.features.groups}
-    given["members"] = [(entry.member, entry.options) for entry in entries]
-    given = pytree.tree_map_only(Tensor, lambda own: own.detach().clone(), given)
+    options: dict[str, Mapping[str, Any]] = {}
+    # Whatever decides the maps beside the model and the target.
+    given: dict[str, Any] = {"x": probe.x, "args": probe.args, "baselines": probe.baselines}
+    given |= {"kind": probe.features.kind, "groups": probe.features.groups, "members": []}
+    given |= {"autocast": probe.autocast, "seed": probe.seed}
+    for entry in entries:
+        options[entry.label] = entry.options
+        given["members"].append((entry.member, entry.options))
+    given = pytree.tree_map_only(Tensor, torch.detach_copy, given)
     # The model of now says the same, up to rounding.
     near = 1e-4 if probe.autocast is None else 0.02
     for one in earlier:
@@ -341,7 +340,8 @@ def check_members(found: MemberMaps, optional: Collection[str] = ()) -> Iterator
     """
     for name, why in found.failed.items():
         level: Level = "ok" if name in optional else "fail"
-        yield Check(level, name, why, "it is left out")
+        # Errors name their member, which every reader of checks has before the message.
+        yield Check(level, name, why.removeprefix(f"{name} "), "it is left out")
     if not found.maps:
         what = "no member explains this model: the map rests on its answers alone"
         yield Check("ok", "members", what)

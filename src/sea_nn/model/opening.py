@@ -186,21 +186,19 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
         return None
 
     try:
-        one = probe.arrange(x[:1])
         try:
             with (
                 guard(model) if probe.private else nullcontext(),
                 torch.enable_grad(),
                 torch.autograd.graph.saved_tensors_hooks(note, note),
             ):
-                # A copy, as the model may work in place.
-                first = probe.forward(one.requires_grad_(True).clone(), rows[:1])
+                first = probe.forward(x[:1].clone().requires_grad_(True), rows[:1])
         except (SEAError, EscapeError, torch.cuda.OutOfMemoryError):
             raise
         except Exception:  # a model that only runs without gradients, such as one of arrays
             sizes.clear()
             with torch.no_grad():
-                first = probe.forward(probe.arrange(x[:1]), rows[:1])
+                first = probe.forward(x[:1], rows[:1])
         finally:
             alive = None
         for weight in (*wrapped.parameters(), *wrapped.buffers()):  # there once, whatever the batch
@@ -212,7 +210,7 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
         others = rows[1:].split(found.chunk(len(x) - 1, gradient=False)) if len(x) > 1 else ()
         for some in others:
             with torch.no_grad():
-                outputs.append(found.forward(found.arrange(x[some]), some).to(first))
+                outputs.append(found.forward(x[some], some).to(first))
         found.whole = torch.cat(outputs)
         refuse_nan(found.whole)
     except (SEAError, EscapeError, torch.cuda.OutOfMemoryError):
@@ -377,7 +375,7 @@ def fold(twin: nn.Module) -> nn.Module | None:
     A norm is taken to read the convolution of its size that comes right before it among the layers.
     All tensors are shared with the twin but for the folded weights.
     """
-    if not any(type(layer) in NORMS for layer in twin.modules()):
+    if set(NORMS).isdisjoint(map(type, twin.modules())):
         return None
     folded: nn.Module = copy_twin(twin)
     conv: Any = None

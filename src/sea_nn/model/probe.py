@@ -214,7 +214,7 @@ class Probe:
             part = slice(start, start + size)
             try:
                 with torch.no_grad():
-                    outputs = probe.forward(probe.arrange(build(part)), rows[part])
+                    outputs = probe.forward(build(part), rows[part])
             except torch.cuda.OutOfMemoryError:
                 probe = probe.shrink()
                 size = min(size, probe.limit or 1)
@@ -241,7 +241,8 @@ class Probe:
                 args[k] = arg[origin[rows].to(arg.device)]
         lower = self.autocast is not None
         with torch.autocast(points.device.type, self.autocast) if lower else nullcontext():
-            outputs: Tensor = self.model(points, *args)
+            # The copy, in the layout that runs fastest, lets a model start with work in place.
+            outputs: Tensor = self.model(points.clone(memory_format=self.layout), *args)
         return outputs.to(self.x.dtype)
 
     def gradient(self, points: Tensor, rows: Tensor, probability: bool = False) -> Tensor:
@@ -255,8 +256,7 @@ class Probe:
             raise UnfitError(NO_GRADIENT)
         with self.differentiable():
             leaf = points.detach().requires_grad_(True)
-            # The copy, in the layout to run in, lets a model start with an in-place operation.
-            outputs = self.forward(leaf.clone(memory_format=self.layout), rows)
+            outputs = self.forward(leaf, rows)
             read = self.output.score if probability else take
             score = read(outputs, self.target[rows]).sum() * scale
             if not score.requires_grad:
@@ -272,33 +272,12 @@ class Probe:
     def input_gradients(self) -> Tensor:
         """Return d score / d input at the inputs, computed once for all members."""
         if "gradient" not in self.cache:
-            self.cache["gradient"] = self.sum_gradients(1, lambda rows, _: (self.x[rows], 1.0))
+            total = torch.zeros_like(self.x)
+            for rows, _ in self.parts():
+                total[rows] = self.gradient(self.x[rows], rows)
+            self.cache["gradient"] = total
         found: Tensor = self.cache["gradient"]
         return found
-
-    def sum_gradients(
-        self,
-        count: int,
-        build: Callable[[Tensor, Tensor], tuple[Tensor, Tensor | float]],
-        probability: bool = False,
-    ) -> Tensor:
-        """Return each input's sum of weighted gradients at ``count`` points, [N, ...].
-
-        Args:
-            count: points an input.
-            build: makes points [P, ...] and their weights, of the inputs [P] and of the numbers [P]
-                that the points have there, 0 to count - 1.
-            probability: as for ``gradient``.
-        """
-        total = torch.zeros_like(self.x)
-        for rows, steps in self.parts(count):
-            points, weights = build(rows, steps)
-            values = self.gradient(points, rows, probability) * weights
-            # One sum an input rather than a scattered add: the same order, so the same bits.
-            inputs, counts = rows.unique_consecutive(return_counts=True)
-            for row, own in zip(inputs.tolist(), values.split(counts.tolist()), strict=True):
-                total[row] += own.sum(0)
-        return total
 
     @contextmanager
     def differentiable(self) -> Iterator[None]:
@@ -336,7 +315,12 @@ class Probe:
         most = min(MAX_CHUNK.get(device.type, 128), total)
         if self.saved:
             each = self.saved + 4 * largest if gradient else 8 * largest
-            most = min(most, free_budget(device) // each, MAX_BYTES // largest)
+            budget = CPU_BUDGET  # larger chunks leave the caches and run slower
+            if device.type == "cuda":
+                free, _ = torch.cuda.mem_get_info(device)
+                unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+                budget = min(CUDA_BUDGET, int((free + unused) * CUDA_SHARE))
+            most = min(most, budget // each, MAX_BYTES // largest)
             if device.type == "cpu" and not gradient:
                 most = min(most, torch.get_num_threads() * CPU_CACHE // largest)
         if self.limit is not None:
@@ -398,22 +382,15 @@ class Probe:
         hidden = torch.ones((), dtype=torch.bool, device=rows.device).expand(count * k, *shape)
         return self.hiding.hide(hidden, rows, draws).view(count, k, *shape)
 
-    def arrange(self, points: Tensor) -> Tensor:
-        """Return a copy of `points` in the memory layout that the model runs fastest in."""
-        return points.detach().clone(memory_format=self.layout)
 
+def add_up(totals: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Add values at points [P, ...] to the totals [N, ...] of their inputs [P], which are in order.
 
-def free_budget(device: torch.device) -> int:
-    """Return the bytes that one pass may take on `device`.
-
-    On a CPU 384 MiB: larger chunks leave the caches and run slower. On a GPU the smaller of 32 GiB,
-    which keep it busy, and half of what is free or held unused by PyTorch.
+    One sum an input rather than a scattered add: the same order, so the same bits.
     """
-    if device.type != "cuda":
-        return CPU_BUDGET
-    free, _ = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min(CUDA_BUDGET, int((free + unused) * CUDA_SHARE))
+    inputs, counts = rows.unique_consecutive(return_counts=True)
+    for row, own in zip(inputs.tolist(), values.split(counts.tolist()), strict=True):
+        totals[row] += own.sum(0)
 
 
 def is_same(found: Tensor, expected: Tensor) -> bool:

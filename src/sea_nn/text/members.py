@@ -16,7 +16,7 @@ from sea_nn.members import attention
 from sea_nn.members.masking import ask_masks
 from sea_nn.members.registry import Entry, Member, Methods, expand_methods
 from sea_nn.model.outputs import TensorModel
-from sea_nn.model.probe import Probe
+from sea_nn.model.probe import Probe, add_up
 from sea_nn.text.reading import NOBODY
 
 
@@ -68,11 +68,11 @@ def integrated_gradients(probe: Probe, n_steps: int = 16) -> Tensor:
     stays = (asked.reading.owner == NOBODY).to(inner.x.device)[:, None]
     way = inner.x - torch.where(stays, inner.x, asked.embed(torch.tensor(asked.mask)))
     left = 1 - (torch.arange(n_steps, device=way.device) + 0.5) / n_steps
-
-    def build(rows: Tensor, step: Tensor) -> tuple[Tensor, float]:
-        return inner.x - left[step].to(way)[:, None, None] * way, 1 / n_steps
-
-    return sum_words(probe, (inner.sum_gradients(n_steps, build) * way).sum(2))
+    total = torch.zeros_like(way)
+    for rows, step in inner.parts(n_steps):
+        points = inner.x - left[step].to(way)[:, None, None] * way
+        add_up(total, rows, inner.gradient(points, rows))
+    return sum_words(probe, (total / n_steps * way).sum(2))
 
 
 def attention_rollout(probe: Probe) -> Tensor:
