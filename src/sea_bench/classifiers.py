@@ -40,7 +40,7 @@ from sea_nn.explanation.atomic import write_atomically
 from sea_nn.extras import import_extra
 from sea_nn.vision.folders import find_cache
 from sea_nn.vision.images import Preprocess
-from sea_nn.vision.models import LoadedModel, PlainClassifier, load_model
+from sea_nn.vision.models import LoadedModel, load_model
 from sea_nn.vision.shipped import CLASSES
 
 
@@ -138,11 +138,12 @@ def load_vit(device: str | torch.device = "cpu") -> LoadedModel:
     transformers = import_extra("transformers", "this model")
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn, and then replaced
         model = transformers.ViTForImageClassification(transformers.ViTConfig(**VIT_SHAPE))
+    model.register_forward_hook(lambda module, inputs, output: output.logits)
     with as_file(files("sea_bench") / "assets" / VIT_WEIGHTS) as path:
         model.load_state_dict({name: part.float() for name, part in load_file(path).items()})
     return LoadedModel(
         name="fashion/vit",
-        model=PlainClassifier(model).to(device).eval(),
+        model=model.to(device).eval(),
         preprocess=Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1),
         labels=CLASSES,
     )

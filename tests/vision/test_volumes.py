@@ -63,7 +63,7 @@ def test_folders_that_are_no_series_are_refused(tmp_path):
         load_volume(tmp_path)
     write_slice(tmp_path, 1, 0.0)
     write_slice(tmp_path, 2, 1.0, size=4)
-    with pytest.raises(InputError, match="different sizes"):
+    with pytest.raises(InputError, match="same shape"):
         load_volume(tmp_path)
     write_slice(tmp_path, 2, 1.0)
     (tmp_path / "2.dcm").write_bytes((tmp_path / "2.dcm").read_bytes()[:-9])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -46,6 +46,12 @@ class Kind:
             [D, H, W], "words" [F], or "parts" (several inputs).
         absent: what features become that are left out of a question; see
             ``sea_nn.questions.absent``.
+        neighbours: the axes along which positions have neighbours: time, rows and columns, depth.
+        scale_axes: the axes of values in one unit: a channel's own, or all of an input without
+            neighbours. An input's own mean and extremes are taken along these.
+
+    >>> [kind.neighbours for kind in (TABLE, SERIES, IMAGE)]
+    [(), (2,), (2, 3)]
     """
 
     name: str
@@ -53,6 +59,8 @@ class Kind:
     channels: int | None = None
     view: str = "bars"
     absent: str = "baseline"
+    neighbours: tuple[int, ...] = field(init=False)
+    scale_axes: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if self.view not in VIEWS:
@@ -61,6 +69,10 @@ class Kind:
             raise InputError(
                 f"channels is an axis from 1 to {self.axes - 1}, or None; got {self.channels}"
             )
+        first = self.channels or 1
+        neighbours = (*range(2, first), *range(first + 1, self.axes))
+        object.__setattr__(self, "neighbours", neighbours)
+        object.__setattr__(self, "scale_axes", neighbours or tuple(range(1, self.axes)))
 
     def map_shape(self, x: Tensor) -> tuple[int, ...]:
         """The shape of one map of inputs ``x``: (F,), (C, T), (H, W), (D, H, W)."""
@@ -70,24 +82,6 @@ class Kind:
     def over_input(self, mask: Tensor) -> Tensor:
         """A mask over maps, [P, *shape], as one that broadcasts to inputs."""
         return mask if self.channels is None else mask.unsqueeze(self.channels)
-
-    @property
-    def neighbours(self) -> tuple[int, ...]:
-        """The axes along which positions have neighbours: time, rows and columns, depth.
-
-        >>> [kind.neighbours for kind in (TABLE, SERIES, IMAGE)]
-        [(), (2,), (2, 3)]
-        """
-        channels = self.channels or 1
-        return (*range(2, channels), *range(channels + 1, self.axes))
-
-    @property
-    def scale_axes(self) -> tuple[int, ...]:
-        """The axes of values in one unit: a channel's own, or all of an input without neighbours.
-
-        An input's own mean and extremes are taken along these.
-        """
-        return self.neighbours or tuple(range(1, self.axes))
 
 
 TABLE = Kind("table", 2)

@@ -4,8 +4,8 @@
 >>> fashion.preprocess.shape, fashion.labels[9]
 ((1, 28, 28), 'Ankle boot')
 
-Names: see ``load_model``. Packages that bring models (torchvision, timm, transformers) are
-imported only when one of their models is asked for; some need the network to fetch its weights.
+Names: see ``load_model``. Packages that bring models (torchvision, timm) are imported only when one
+of their models is asked for; some need the network to fetch its weights.
 """
 
 import contextlib
@@ -14,17 +14,15 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
-from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from sea_nn.errors import InputError, KindError, SEAError
 from sea_nn.extras import import_extra
@@ -76,7 +74,6 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
     resnet50                  ImageNet, from ``$SEA_NN_DATA/weights/resnet50_imagenet.safetensors``
     torchvision:NAME          such as ``torchvision:resnet18``, with its default weights
     timm:NAME                 such as ``timm:mobilenetv3_small_100``, pretrained
-    hf:NAME                   such as ``hf:google/vit-base-patch16-224``
     FILE.py:FUNCTION          your own: a function without arguments that returns a module,
                               (module, labels), (module, Preprocess) or (module, Preprocess,
                               labels); without a Preprocess, ImageNet's usual one is assumed, and
@@ -195,75 +192,9 @@ def _load_timm(name: str) -> LoadedModel:
     return LoadedModel(model, preprocess, labels)
 
 
-class PlainClassifier(nn.Module):
-    """A Hugging Face classifier as a plain one: tensor in, logits out."""
-
-    def __init__(self, classifier: nn.Module) -> None:
-        super().__init__()
-        self.classifier = classifier
-
-    def forward(self, images: Tensor) -> Tensor:
-        """The logits, [N, classes]."""
-        logits: Tensor = self.classifier(pixel_values=images).logits
-        return logits
-
-
-def _load_hf(name: str) -> LoadedModel:
-    auto = import_extra("transformers", "this model")
-    recipe = auto.AutoImageProcessor.from_pretrained(name, trust_remote_code=False).to_dict()
-    kind = auto.AutoModelForImageClassification
-    classifier = kind.from_pretrained(name, trust_remote_code=False)
-    names = classifier.config.id2label
-    labels = tuple(names[index] for index in range(len(names)))
-    return LoadedModel(PlainClassifier(classifier), _read_hf_recipe(recipe), labels)
-
-
-def _read_hf_recipe(recipe: Mapping[str, Any]) -> Preprocess:
-    """Translate an image processor's settings; sizes come as an int or under several keys."""
-    crop = recipe.get("crop_size")
-    resize = _read_hf_size(recipe.get("size"))
-    if recipe.get("crop_pct"):  # ConvNeXt: enlarge and crop below 384 pixels, squash from there on
-        side = resize if isinstance(resize, int) else resize[0]
-        resize = int(side / recipe["crop_pct"]) if side < 384 else (side, side)
-        cut: int | tuple[int, int] = side
-    else:
-        cut = _read_hf_size(crop) if crop and recipe.get("do_center_crop") else resize
-    # Pixels are multiplied by the factor, then one is taken off where there is an offset.
-    rescaled = recipe.get("do_rescale", True)
-    factor = 255 * (recipe.get("rescale_factor") or 1 / 255) if rescaled else 255.0
-    offset = 1.0 if recipe.get("rescale_offset") else 0.0
-    normalise = recipe.get("do_normalize", True)
-    mean = (recipe.get("image_mean") if normalise else None) or (0.0,) * 3
-    std = (recipe.get("image_std") if normalise else None) or (1.0,) * 3
-    if normalise and recipe.get("include_top"):  # EfficientNet divides by std twice
-        std = tuple(value**2 for value in std)
-    return Preprocess(
-        resize=resize,
-        crop=cut,
-        mean=tuple((value + offset) / factor for value in mean),
-        std=tuple(value / factor for value in std),
-        interpolation=Image.Resampling(recipe.get("resample", 2)).name.lower(),  # type: ignore[arg-type]
-    )
-
-
-def _read_hf_size(size: Any) -> int | tuple[int, int]:
-    match size:
-        case int():
-            return (size, size)
-        case {"shortest_edge": side}:
-            return int(side)
-        case {"height": height, "width": width}:
-            return int(height), int(width)
-    raise InputError(
-        f"This image processor's size {size!r} is not understood. Load the model in a file of "
-        "your own (FILE.py:FUNCTION) that returns (module, Preprocess, labels)."
-    )
-
-
 HUBS: dict[str, Callable[[str], LoadedModel]] = {
     "torchvision": _load_torchvision,
     "timm": _load_timm,
-    "hf": _load_hf,
 }
 
 

@@ -68,10 +68,6 @@ KNOWN: dict[str, Known] = {
     ),
     "torchvision:NAME": Known("its classifiers, such as torchvision:resnet18", ("torchvision",)),
     "timm:NAME": Known("its classifiers, such as timm:mobilenetv3_small_100", ("timm",)),
-    "hf:NAME": Known(
-        "Hugging Face's image classifiers, such as hf:google/vit-base-patch16-224",
-        ("transformers",),
-    ),
     OWN: Known(
         "your own; the function returns a module, best with its Preprocess: (module, Preprocess)"
     ),
