@@ -181,6 +181,10 @@ class Request:
         labels = self.labels
         if isinstance(labels, str) or not (labels is None or hasattr(labels, "__getitem__")):
             raise KindError(f"labels must be a list of the classes' names; got {labels!r}")
+        if self.previous is not None and getattr(self.previous, "asked", None) is None:
+            raise InputError(
+                "previous must be an Explanation with a budget, so that it has answers"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,10 +237,7 @@ class Call:
             return
         self.check_budget(self.price)
         if self.request.constraints is not None:
-            raise InputError(
-                "constraints (required and forbidden) do not go with a budget (512 where "
-                'nothing else is said): say methods="paper"'
-            )
+            raise InputError('constraints do not go with a budget: say methods="paper"')
 
     @property
     def price(self) -> int:
@@ -262,22 +263,13 @@ class Call:
         if questions > MOST_QUESTIONS:
             raise InputError(
                 f"the budget leaves {questions:,} questions an input, and at most "
-                f"{MOST_QUESTIONS:,} are asked about {n} features: give a smaller budget (1,024 is "
-                "the most that was measured)"
+                f"{MOST_QUESTIONS:,} are asked about {n} features: 1,024 are the most measured"
             )
 
 
 def count_price(entries: Sequence[Entry], shape: tuple[int, ...]) -> int:
     """The evaluations that members cost for one input of this shape."""
     return sum(entry.member.cost(entry.options, shape) for entry in entries)
-
-
-def check_previous(previous: Any) -> None:
-    """Refuse an earlier explanation that asked nothing."""
-    if not isinstance(previous, Explanation):
-        raise KindError(f"previous must be an Explanation; got {type(previous).__name__}")
-    if previous.asked is None:
-        raise InputError("previous must be an explanation with a budget: this one asked nothing")
 
 
 def refuse_without(budget: int | None, **given: Any) -> None:
@@ -293,8 +285,6 @@ def prepare(settings: Settings, request: Request) -> Call:
     model, x, target, output = settings.model, request.x, request.target, settings.output
     baselines, background, labels = request.baselines, request.background, request.labels
     budget, absent, about = settings.budget, settings.absent, request.about
-    if request.previous is not None:
-        check_previous(request.previous)
     running = request.running
     stops = {"on_round": running.on_round, "seconds": running.seconds}
     refuse_without(budget, previous=request.previous, tolerance=running.tolerance, **stops)
@@ -405,7 +395,6 @@ def _refuse_without_effect(
         raise InputError(f"background= has no effect {beside}: leave one of them out")
     if request.baselines is not None and not starts and "baseline" not in ways:
         raise InputError(
-            f"baselines have no effect here: none of the members starts from them "
-            f"({', '.join(sorted(STARTING))} do), and absent is no baseline; leave them out, or "
-            'say SEA(model, budget=512, absent="baseline")'
+            "baselines have no effect here: none of the members starts from them, and absent is "
+            'no baseline; leave them out, or say SEA(model, budget=512, absent="baseline")'
         )

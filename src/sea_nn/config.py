@@ -110,10 +110,7 @@ class SEAConfig:
         check_sizes("widths", self.widths)
         check_sizes("thresholds", self.thresholds)
         if self.heatmap_weight + self.margin_weight <= 0:
-            raise InputError(
-                "heatmap_weight and margin_weight are both 0: nothing would be learned; "
-                "set at least one above 0"
-            )
+            raise InputError("heatmap_weight and margin_weight are 0: nothing would be learned")
         if not self.thresholds:
             raise InputError("thresholds must be at least one size, such as [5, 10]")
         if self.grid is not None:
@@ -184,10 +181,8 @@ def check_config(config: SEAConfig | None) -> SEAConfig:
     if config is None:
         return SEAConfig()
     if not isinstance(config, SEAConfig):
-        raise KindError(
-            f"config must be a SEAConfig; got {type(config).__name__}. Write SEAConfig(epochs=20), "
-            "or SEAConfig(**{'epochs': 20})"
-        )
+        said = f"config must be a SEAConfig; got {type(config).__name__}"
+        raise KindError(f"{said}. Write SEAConfig(epochs=20)")
     return config
 
 

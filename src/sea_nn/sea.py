@@ -170,18 +170,7 @@ class SEA(Attribution):  # type: ignore[misc]
         With a budget, an interrupt (Ctrl-C) ends the questions: the explanation is of what was
         answered until then, and a check says so.
         """
-        request = Request(
-            x,
-            target,
-            baselines,
-            background,
-            feature_mask,
-            additional_forward_args,
-            internal_batch_size,
-            labels,
-            About() if about is None else about,
-            constraints,
-            previous,
-            Running() if running is None else running,
-        )
-        return explain(prepare(self.settings, request))
+        given = (x, target, baselines, background, feature_mask)
+        more = (additional_forward_args, internal_batch_size, labels)
+        ways = (about or About(), constraints, previous, running or Running())
+        return explain(prepare(self.settings, Request(*given, *more, *ways)))

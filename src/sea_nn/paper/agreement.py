@@ -8,8 +8,6 @@ tensor([1.0000, 3.5000, 3.5000, 2.0000], dtype=torch.float64)
 import torch
 from torch import Tensor
 
-from sea_nn.errors import InputError
-
 
 def rank(values: Tensor) -> Tensor:
     """Ranks [..., n] along the last axis, 1 for the smallest; tied values share their mean rank."""
@@ -27,8 +25,6 @@ def spearman(a: Tensor, b: Tensor) -> Tensor:
     >>> round(spearman(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 10.0, 100.0])).item(), 6)
     1.0
     """
-    if a.shape[-1] != b.shape[-1]:
-        raise InputError(f"maps must have equally many features; got {a.shape[-1]}, {b.shape[-1]}")
     return (_standardize(rank(a)) * _standardize(rank(b))).sum(-1).clamp(-1, 1)
 
 

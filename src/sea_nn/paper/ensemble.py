@@ -13,7 +13,6 @@
 import math
 import warnings
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import torch
@@ -22,11 +21,16 @@ from torch import Tensor
 from sea_nn.config import SEAConfig, check_config
 from sea_nn.errors import InputError
 from sea_nn.paper.agreement import rank
-from sea_nn.paper.constraints import LEAST_GAIN, read_constraints, restore
 from sea_nn.paper.dsf import DSF, attribute, join
 from sea_nn.paper.exact import check_count, sort_features
 from sea_nn.paper.fit import fit, make_training_data
-from sea_nn.paper.heatmaps import check_heatmaps, check_weights, upsample
+from sea_nn.paper.heatmaps import (
+    LEAST_GAIN,
+    check_heatmaps,
+    check_weights,
+    read_constraints,
+    upsample,
+)
 
 EPSILON = 1e-6
 AGGREGATORS = ("mean", "variance", "geometric", "borda")
@@ -116,9 +120,8 @@ def ensemble(
     for start in range(0, max(count, 1), size):
         rows = slice(start, start + size)
         needed, kept_out = (mask[rows].to(heatmaps.device) for mask in masks)
-        project = partial(restore, required=needed, forbidden=kept_out, epsilon=epsilon)
         given = make_training_data(heatmaps[rows], config, weights[rows])
-        f, history = fit(given, config, project=project if bound else None)
+        f, history = fit(given, config, (needed, kept_out, epsilon) if bound else None)
         order, gains, values = attribute(f, remove_ties)
         gains = gains.to(dtype)
         # Where every heatmap is constant, nothing was learned.

@@ -7,7 +7,6 @@ collapsed form, and everything above it through ``DSF.above``.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -25,6 +24,10 @@ from sea_nn.paper.heatmaps import binarize, clip_thresholds, pool, pool_sets
 ADAGRAD_EPS = 1e-10  # as torch.optim.Adagrad
 ROUNDING = 1e-13
 """A gradient below this share of the terms it sums up is rounding: some hundred terms cancelled."""
+BISECTIONS = 60
+"""So often the level of required columns is bisected."""
+LEAST, MOST = -1000.0, 40.0
+"""Powers of two between which that level lies, in units of the mean column."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,7 @@ def make_training_data(heatmaps: Tensor, config: SEAConfig, weights: Tensor) -> 
 def fit(
     data: TrainingData,
     config: SEAConfig,
-    *,
-    project: Callable[[DSF], None] | None = None,
+    bound: tuple[Tensor, Tensor, float] | None = None,
     collapse: bool = True,
 ) -> tuple[DSF, Tensor]:
     """Minimise the objective [M2, M3] for every input at once.
@@ -80,7 +82,7 @@ def fit(
     Args:
         data: what f is learned from.
         config: settings.
-        project: restores further constraints after every step [M8].
+        bound: masks of required and of forbidden features, and the least gain of the former.
         collapse: False forces the full network where the collapsed form would do.
 
     Returns:
@@ -90,13 +92,13 @@ def fit(
     trainer = Trainer(data, config, collapse and config.constant_start)
     squares = [torch.zeros_like(p) for p in trainer.parameters]
     history = data.heatmaps.new_empty(len(data.heatmaps), config.epochs)
-    if project is not None:
-        project(trainer.scorer)
+    if bound is not None:
+        restore(trainer.scorer, *bound)
     for epoch in range(config.epochs):
         history[:, epoch], gradients = trainer.evaluate()
         take_step(config, epoch, trainer.parameters, gradients, squares)
-        if project is not None:
-            project(trainer.scorer)
+        if bound is not None:
+            restore(trainer.scorer, *bound)
     return trainer.scorer.requires_grad_(False), history
 
 
@@ -248,3 +250,50 @@ def find_chains(sets: Tensor, budgets: Tensor) -> Chains:
     places = sizes + torch.tensor(offset, device=sets.device)
     places = torch.cat([places, budgets + len(chains) * (length + 1)], 1)
     return Chains(torch.cat(orders, 1), places, length)
+
+
+@torch.no_grad()
+def restore(f: DSF, required: Tensor, forbidden: Tensor, epsilon: float) -> None:
+    """Make f keep the axioms that are its constraints, in place [M8].
+
+    Sensitivity(a), *required*: f(1) - f(1 - e_v) >= epsilon. f is submodular, so the gain of v is
+    then at least epsilon in every context. Sensitivity(b), *forbidden*: f({v}) = f(0), so it is 0
+    in all. Forbidden columns become 0.
+    Required columns are raised to a common least level, found by bisection, so that their features
+    keep a gain of at least ``epsilon``, in units of f. Masks are bool, [N, n].
+    """
+    columns = f.first_layer().detach().masked_fill_(forbidden.unsqueeze(1), 0)
+    if not required.any():
+        return
+    start = columns.clone()
+
+    unit = columns.mean((1, 2), keepdim=True).clamp_min(1e-3)
+
+    def raise_to(power: Tensor) -> Tensor:
+        """Raise the required columns to a level; returns their least gain, [N, 1, 1]."""
+        level = start.maximum(unit * power.exp2())
+        columns.copy_(torch.where(required.unsqueeze(1), level, start))
+        return _least_gain(f, required)[:, None, None]
+
+    low, high = torch.full_like(unit, LEAST), torch.full_like(unit, MOST)
+    gains = raise_to(high)
+    if bool((gains < epsilon).any()):
+        raise InputError(
+            f"no weights give every required feature a gain of {epsilon:g}: the function "
+            f"saturates at {float(gains.amin()):.3g}; lower epsilon or require fewer features"
+        )
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        enough = raise_to(middle) >= epsilon
+        low, high = low.where(enough, middle), middle.where(enough, high)
+    raise_to(high)
+
+
+def _least_gain(f: DSF, required: Tensor) -> Tensor:
+    """min over required v of f(1) - f(1 - e_v), for each input: [N] (inf where none is)."""
+    first = f.first_layer().detach()
+    index = required.byte().topk(int(required.sum(1).amax()), dim=1).indices
+    step = first.gather(2, index.unsqueeze(1).expand(-1, first.shape[1], -1))
+    rest = (first.sum(2, keepdim=True) - step).clamp_min(0)
+    gains = f.rise_above(rest, step)
+    return torch.where(required.gather(1, index), gains, torch.inf).amin(1)

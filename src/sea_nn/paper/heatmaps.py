@@ -14,12 +14,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sea_nn.config import check_number
 from sea_nn.errors import AssumptionWarning, InputError, KindError
-from sea_nn.features import number_cells, read_tensor, sum_cells
+from sea_nn.features import expand_mask, number_cells, read_tensor, sum_cells
 from sea_nn.paper.exact import sort_features
 
 MANY_METHODS = 16
 """More methods than this, on tables, are taken for the rows of a picture: [m, H, W]."""
+LEAST_GAIN = 1e-3
+"""The least gain of a required feature, where nobody says it."""
 
 
 def reduce_channels(raw: Tensor, axis: int | None = 1) -> Tensor:
@@ -145,3 +148,29 @@ def check_weights(weights: Tensor | None, heatmaps: Tensor) -> Tensor:
     if not bool((weights.isfinite() & (weights >= 0)).all()):
         raise InputError("weights must be finite and >= 0")
     return weights.expand(count, m)
+
+
+def read_constraints(
+    required: Tensor | None,
+    forbidden: Tensor | None,
+    epsilon: float,
+    count: int,
+    shape: tuple[int, ...],
+    grid: Sequence[int] | None,
+) -> list[Tensor]:
+    """The two masks, [N, n], from those in the heatmaps' shape; a cell is bound if a pixel is."""
+    bound = []
+    for name, mask in (("required", required), ("forbidden", forbidden)):
+        mask = torch.zeros(shape, dtype=torch.bool) if mask is None else mask
+        mask = expand_mask(mask, name, count, shape).cpu()
+        bound.append((mask if grid is None else sum_cells(mask.double(), grid) > 0).flatten(1))
+    if bool((bound[0] & bound[1]).any()):
+        raise InputError(
+            "a feature is both required and forbidden"
+            + (": two of its pixels share a cell of the grid" if grid is not None else "")
+        )
+    if required is None and epsilon != LEAST_GAIN:
+        raise InputError("epsilon is the least gain of required features: give required=")
+    if bound[0].any():
+        check_number("epsilon", epsilon, above=0)
+    return bound

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sea_nn.call import About, Call, Request, Running, Settings, check_previous
+from sea_nn.call import About, Call, Request, Running, Settings
 from sea_nn.config import check_choice, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
@@ -137,9 +137,6 @@ class TextSEA:
         count, started = len(texts), time.perf_counter()
         if not texts:
             raise InputError("there is no text to explain")
-        if previous is not None:
-            check_previous(previous)
-            _check_count("previous", len(previous), count)
         names, output, value = labels or self.labels, self.output, None
         if callable(target):
             if self.language:
@@ -161,6 +158,8 @@ class TextSEA:
             previous=previous,
             running=Running() if running is None else running,
         )
+        if previous is not None:
+            _check_count("previous", len(previous), count)
         found: list[Found] = []
         with borrow(self.model) as twin:
             for i, text in enumerate(texts):
