@@ -42,10 +42,9 @@ def test_a_folder_of_pictures_names_files_and_labels_by_folder(pictures):
 
 def test_what_matches_is_an_input_but_for_hidden_files_and_results(pictures):
     out = pictures / "out"
-    (out / "rows").mkdir(parents=True)
-    (out / "summary").mkdir()
+    out.mkdir()
     (out / "manifest.json").write_text("{}")
-    Image.new("L", (3, 3)).save(out / "summary" / "class_1.png")
+    (out / "0000001.0123456789ab.safetensors").write_bytes(b"")
     Image.new("L", (3, 3)).save(pictures / ".hidden.png")
     assert len(open_source(pictures, Reader(PREPROCESS))) == 3
     assert len(open_source(str(pictures / "cat" / "*.png"), Reader(PREPROCESS))) == 2

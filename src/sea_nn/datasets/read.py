@@ -142,11 +142,6 @@ class ExplainedDataset:
         return sum(len(self.manifest.numbers(shard)) for shard in self.shards)
 
     @property
-    def complete(self) -> bool:
-        """Whether every input has a row."""
-        return len(self) == self.manifest.count
-
-    @property
     def ids(self) -> list[str]:
         """The ids of the inputs that have a row."""
         return list(self._numbers)

@@ -28,7 +28,7 @@ from torch.utils.data.dataloader import default_collate
 
 from sea_nn.datasets.fingerprint import fingerprint, hash_texts
 from sea_nn.datasets.items import Item, ItemError, Reader
-from sea_nn.datasets.storage import MANIFEST, OWN, THREADS
+from sea_nn.datasets.storage import RESULTS, THREADS
 from sea_nn.datasets.tables import TABLES, TENSORS, open_rows, to_text
 from sea_nn.errors import InputError, KindError
 from sea_nn.vision.images import load_image
@@ -120,13 +120,7 @@ def open_source(source: Any, reader: Reader = READER, out: Path | None = None) -
 
 def _open_files(text: str, reader: Reader, out: Path | None) -> Source:
     """A path or glob as a ``Source``; what it holds decides the kind."""
-    path, found = Path(text).expanduser(), _list_files(text, out)
-    among = [one for one in found if out in one.resolve().parents]
-    if among:
-        raise InputError(
-            f"the results would lie among the inputs: {among[0]} is in {out}. Choose a folder for "
-            "them that holds no inputs"
-        )
+    path, found = Path(text).expanduser(), _list_files(text)
     if found == [path] and path.suffix.lower() in TABLES:
         return _open_table(path, reader)
     kinds = {
@@ -140,15 +134,21 @@ def _open_files(text: str, reader: Reader, out: Path | None) -> Source:
         raise InputError(f"{text} holds no pictures, tables or tensor files; known are {known}")
     if len(there) > 1:
         raise InputError(f"{text} holds {' and '.join(there)}; name one kind by a glob")
+    paths = kinds[there[0]]
+    if among := [one for one in paths if out in one.resolve().parents]:
+        raise InputError(
+            f"the results would lie among the inputs: {among[0]} is in {out}. Choose a folder for "
+            "them that holds no inputs"
+        )
     open_kind = _open_rows if there == ["tensor files"] else _open_pictures
-    return open_kind(kinds[there[0]], text, reader, path if path.is_dir() else None)
+    return open_kind(paths, text, reader, path if path.is_dir() else None)
 
 
-def _list_files(text: str, out: Path | None) -> list[Path]:
+def _list_files(text: str) -> list[Path]:
     """The files that a path or glob means, without hidden ones and without results of runs.
 
     Links to folders are not followed where a folder or ``**`` is gone through, so that links in a
-    circle end. ``out`` is where results go: what a run writes there is no input.
+    circle end.
     """
     path = Path(text).expanduser()
     try:
@@ -162,9 +162,7 @@ def _list_files(text: str, out: Path | None) -> list[Path]:
         found = [p for p in found if p.is_file() and (p == path or not p.name.startswith("."))]
     except OSError as error:
         raise InputError(f"{text[:200]} cannot be read ({error.strerror})") from error
-    own = {p.parent for p in found if p.name == MANIFEST and (p.parent / "rows").is_dir()}
-    own |= {out / name for name in OWN} if out is not None else set()
-    return [p for p in found if own.isdisjoint((*p.parents, p.resolve(), *p.resolve().parents))]
+    return [path for path in found if not RESULTS.fullmatch(path.name)]
 
 
 def _open_pictures(

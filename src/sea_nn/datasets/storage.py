@@ -16,6 +16,7 @@ import io
 import json
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,8 +34,7 @@ from sea_nn.explanation.atomic import remove_drafts, write_atomically
 from sea_nn.extras import import_extra
 
 MANIFEST = "manifest.json"
-OWN = frozenset((MANIFEST, "rows", "tensors", "log", "summary", ".lock"))
-"""Names of what a run and its summary write in their folder."""
+RESULTS = re.compile(r"[0-9]{7}[.][0-9a-f]{12}[.]safetensors")  # a file of a shard's tensors
 MARK, DIGITS = "sea_nn sha256 ", 64
 BLANK = MARK + "0" * DIGITS
 """Holds the place of a file's checksum while it is computed."""
