@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -154,18 +153,15 @@ class Events:
         self._find(request).stop()
 
     @spoken()
-    def list_kept(self, chosen: list[str] | None, request: gr.Request) -> tuple[Any, str]:
-        """What there is to compare, newest first; the two newest are compared unless others are."""
-        names = [*reversed(self._find(request).kept)]
-        value = [name for name in chosen or () if name in names] or names[:2]
-        return gr.update(choices=names, value=value), self.compare(value, request)
+    def compare(self, chosen: list[str] | None, request: gr.Request) -> tuple[Any, str]:
+        """Maps of some of the visit's explanations, a row each, on one colour scale.
 
-    @spoken()
-    def compare(self, chosen: list[str] | None, request: gr.Request) -> str:
-        """Maps of some of the visit's explanations, a row each, on one colour scale."""
+        They are the two newest unless others are chosen.
+        """
         kept = self._find(request).kept
-        sides = [(name, kept[name]) for name in chosen or () if name in kept]
-        return pack({"strips": [_describe_side(*side, sides[0][1]) for side in sides]})
+        names = [name for name in chosen or () if name in kept] or [*reversed(kept)][:2]
+        sides = [_describe_side(name, kept[name], kept[names[0]]) for name in names]
+        return gr.update(choices=[*reversed(kept)], value=names), pack({"strips": sides})
 
     @spoken()
     def browse(self, which: str, target: int, sort: str, page: float) -> tuple[Any, ...]:
@@ -196,22 +192,24 @@ class Events:
         return pack({"name": name, "type": kind, "data": base64.b64encode(content).decode()})
 
     def asks(self) -> list[Callable[[Body], Body]]:
-        """The functions that the viewer calls by itself, each with the session's key."""
+        """The functions that the viewer calls by itself, each with the session's key.
+
+        Errors for people are answers; the page shows them where the answer would stand.
+        """
 
         def weigh(body: Body) -> Body:
-            return self._answer(body, lambda s: {"point": s.weigh(body["p"])})
+            try:
+                return {"point": self.sessions.find(str(body["key"])).weigh(body["p"])}
+            except SEAError as error:
+                return {"error": str(error)}
 
         def remove(body: Body) -> Body:
-            return self._answer(body, partial(_try_without, body=body))
+            try:
+                return _try_without(self.sessions.find(str(body["key"])), body)
+            except SEAError as error:
+                return {"error": str(error)}
 
         return [weigh, remove]
-
-    def _answer(self, body: Body, ask: Callable[[Session], Body]) -> Body:
-        """Errors for people are answers; the page shows them where the answer would stand."""
-        try:
-            return ask(self.sessions.find(str(body["key"])))
-        except SEAError as error:
-            return {"error": str(error)}
 
     def _find(self, request: gr.Request) -> Session:
         return self.sessions.find(str(request.session_hash))

@@ -133,8 +133,8 @@ def _build_compare(tab: gr.Tab, events: Events) -> None:
     label = "Explanations of this visit (the last eight are kept)"
     sides = gr.Dropdown([], multiselect=True, max_choices=4, label=label, elem_id="sides")
     strips = _place("strips", "strips")
-    tab.select(events.list_kept, sides, [sides, strips], **QUIET)
-    sides.input(events.compare, sides, strips, **QUIET)
+    for event in (tab.select, sides.input):
+        event(events.compare, sides, [sides, strips], **QUIET)
 
 
 def _build_data(tab: gr.Tab, events: Events, gallery: Gallery, tabs: gr.Tabs, bind: Any) -> None:

@@ -57,11 +57,6 @@ class Given:
     image: Tensor | None = None
     text: str = ""
 
-    def need_tensor(self) -> Tensor:
-        """The tensor of an input that is no text."""
-        assert self.x is not None
-        return self.x
-
 
 @dataclass(frozen=True)
 class Columns:
@@ -136,7 +131,8 @@ class Subject:
         images = None if given.image is None else given.image.unsqueeze(0)
         told["about"] = About(images, self.feature_names, self.name)
         sea = SEA(self.model, methods, budget=budget, output=self.output)
-        return sea.explain(given.need_tensor(), target, **told)
+        assert given.x is not None
+        return sea.explain(given.x, target, **told)
 
     def ask(self, given: Given, e: Explanation | None = None, sets: Tensor | None = None) -> Tensor:
         """The model's outputs [R, K] with only these features left, bool [R, n]; or of the whole.
@@ -150,7 +146,8 @@ class Subject:
             with borrow(sea.model) as twin:
                 asked = AskedText(twin, sea.tokenizer, reading, absent=sea.absent)
                 return asked(sets).float().cpu()
-        x = given.need_tensor()
+        x = given.x
+        assert x is not None
         if e is not None and sets is not None:
             left = torch.cat([e.spread(row.unsqueeze(0)) for row in sets.to(x.device)])
             kind = Features.of(x).kind

@@ -68,13 +68,17 @@ def add_command(function: Callable[[Any], None]) -> None:
             wrong = isinstance(error, InputError | KindError | MissingExtraError)
             raise typer.Exit(WRONG_USE if wrong else FAILED) from None
 
-    parameters = []
-    for field in fields(table):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        kind = Annotated[hints[field.name], field.metadata["typer"]]
-        how: Any = {"default": default, "annotation": kind}
-        parameters.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, **how))
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=Annotated[hints[field.name], field.metadata["typer"]],
+            )
+            for field in fields(table)
+        ]
+    )
     app.command(function.__name__, help=text, epilog=f"\b\nExamples:\n{examples}")(run)
 
 

@@ -113,9 +113,9 @@ def find_files(
         path = Path(pattern).expanduser()
         try:
             if path.is_dir():
-                paths, why = path.glob(inside), f"the folder {show(path)} holds no {kinds}"
+                paths, why = [*path.glob(inside)], f"the folder {show(path)} holds no {kinds}"
             elif glob.has_magic(pattern) and not path.exists():  # a name may have such letters
-                paths = map(Path, glob.iglob(str(path), recursive=True))
+                paths = [Path(match) for match in glob.iglob(str(path), recursive=True)]
                 why = f"no {kinds} match {show(pattern)!r}"
             else:
                 found.setdefault(path.resolve(), path)

@@ -178,8 +178,9 @@ class Texts(Subject):
 
     def explain(self, opened: Any, progress: Progress) -> Explanation:
         """Explain a text."""
-        running = Running(progress=progress)
-        return self.sea.explain([opened], self.aim, model_name=self.name, running=running)
+        told = {"model_name": self.name, "running": Running(progress=progress)}
+        found: Explanation = self.sea.explain([opened], self.aim, **told)
+        return found
 
 
 def load(o: ModelOptions) -> LoadedModel:
@@ -320,10 +321,7 @@ class Outcome:
         return {
             "model": self.subject.name,
             "methods": list(dict.fromkeys(name for e in explanations for name in e.methods)),
-            "options": made.members,
             "config": made.config,
-            "seed": self.subject.o.seed,
-            "output": show(self.subject.o.output),
             "report": None if self.report is None else show(self.report),
             "inputs": [self._describe_input(one, e) for one, e in self.finished],
             "seconds": self.seconds,
