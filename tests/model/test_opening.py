@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from sea_nn import SEA
 from sea_nn.errors import InputError, KindError
 from sea_nn.members.run import compute_maps
 from sea_nn.model.opening import borrow, open_model
@@ -383,8 +384,8 @@ def test_a_model_that_overrides_train_is_not_disturbed():
 def test_a_plain_function_passes_and_other_things_do_not():
     with borrow(torch.sin) as lent:
         assert lent is torch.sin
-    with pytest.raises(KindError, match=r"torch\.nn\.Module or a callable, got int"), borrow(3):
-        pass
+    with pytest.raises(KindError, match=r"torch\.nn\.Module or a callable, got int"):
+        SEA(3)
 
 
 def test_lazy_layers_must_have_seen_an_input():

@@ -97,7 +97,8 @@ class _Attentive(TorchFunctionMode):
         if func is functional.multi_head_attention_forward:
             # PyTorch hides the softmax inside, but returns a view of what it gave, if asked to.
             asked = {"need_weights": True, "average_attn_weights": False}
-            out, heads = func(*args, **{**kwargs, **asked})
+            given: Any = func(*args, **{**kwargs, **asked})
+            out, heads = given
             self.see(heads if heads._base is None else heads._base)
             shown = heads.mean(-3) if kwargs.get("average_attn_weights", True) else heads
             return out, shown if kwargs.get("need_weights", True) else None

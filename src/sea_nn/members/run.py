@@ -26,7 +26,7 @@ from sea_nn.members.callables import ADVICE, give_model
 from sea_nn.members.quick import MISSED
 from sea_nn.members.registry import Entry, Methods, expand_methods, get, names
 from sea_nn.model.opening import open_model
-from sea_nn.model.outputs import Meter, Output, Progress, Target
+from sea_nn.model.outputs import Meter, Progress, Target
 from sea_nn.model.probe import Probe
 
 CONVOLUTIONAL = ("deeplift", "guided_grad_cam")
@@ -83,11 +83,9 @@ class MemberMaps:
         failed: why a member has no map and what to do, with `on_error="skip"`.
         target: the class explained, [N], or a pair (a and not b), [N, 2].
         outputs: the model's answers, [N, classes].
-        output: what these answers are.
         options: the options that each member ran with, its defaults among them.
         missed: the share of f(x) - f(baseline) by which a map fails to add up to it, [N], for the
             members that should (DeepLIFT).
-        kind: of the inputs; it says which axis of the maps is channels.
         given: the inputs and whatever else the maps depend on, beside the model and the target.
         reused: whether they are those of an earlier call, and cost this one nothing.
     """
@@ -98,9 +96,7 @@ class MemberMaps:
     failed: dict[str, str]
     target: Tensor
     outputs: Tensor
-    output: Output
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    kind: Kind = IMAGE
     missed: dict[str, Tensor] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
     reused: bool = False
@@ -112,11 +108,11 @@ class MemberMaps:
         ``signed``, values are, and divided by their largest magnitude: evidence against is below 0.
         Maps that are the same everywhere are 0.
         """
-        x, channels, seen = self.given["x"], self.kind.channels, []
+        x, kind, seen = self.given["x"], self.given["kind"], []
         for raw in self.maps.values():
             values = raw.double() if signed else raw.float().abs()
-            seen.append(values if channels is None else values.sum(channels))
-        none = x.new_zeros(len(x), 0, *self.kind.map_shape(x), dtype=torch.float64)
+            seen.append(values if kind.channels is None else values.sum(kind.channels))
+        none = x.new_zeros(len(x), 0, *kind.map_shape(x), dtype=torch.float64)
         maps = torch.stack(seen, 1) if seen else none
         low, high = maps.flatten(2).aminmax(dim=2, keepdim=True)
         largest = torch.maximum(low.abs(), high.abs())
@@ -216,9 +212,8 @@ def run_members(
     for one in earlier:
         known = _alike((one.given, one.target), (given, probe.target))
         if known and torch.allclose(probe.whole, one.outputs, rtol=near, atol=near):
-            return replace(one, outputs=probe.whole, output=probe.output, reused=True)
-    answers = probe.target, probe.whole, probe.output, options, probe.features.kind
-    found = MemberMaps({}, {}, {}, {}, *answers, given=given)
+            return replace(one, outputs=probe.whole, reused=True)
+    found = MemberMaps({}, {}, {}, {}, probe.target, probe.whole, options, given=given)
     for entry in entries:
         _run_one(probe, entry, found, on_error)
     if found.maps:

@@ -28,7 +28,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -38,9 +37,8 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from sea_nn.config import check_whole
-from sea_nn.errors import AssumptionWarning, InputError, KindError, SEAError
+from sea_nn.errors import AssumptionWarning, InputError, SEAError
 from sea_nn.features import SERIES, Features, find_kind
-from sea_nn.model.adapters import ARRAYS
 from sea_nn.model.callables import find_modules, lend
 from sea_nn.model.outputs import (
     Meter,
@@ -109,7 +107,11 @@ def open_model(
     """
     if limit is not None:
         check_whole("internal_batch_size", limit, 1)
-    precision = check_autocast(autocast, x)
+    if autocast is not False and not x.is_cuda:
+        raise InputError("autocast is for GPUs: on a CPU leave it off, it gains nothing there")
+    precision = {True: torch.bfloat16, False: None}.get(autocast, autocast)  # type: ignore[call-overload]
+    if precision not in (None, torch.bfloat16, torch.float16):
+        raise InputError(f"autocast must be True, torch.bfloat16 or torch.float16, got {autocast}")
     if x.device.type == "cpu":
         torch.empty(LARGEST_BLOCK, dtype=torch.uint8)
     meter = Meter() if meter is None else meter
@@ -123,7 +125,7 @@ def open_model(
         for layer in wrapped.modules():
             if isinstance(layer, nn.Conv2d) and x.ndim == 4:
                 layout = torch.channels_last  # in which convolutions run fastest
-        first = Probe(
+        probe = Probe(
             wrapped,
             meter,
             x,
@@ -144,12 +146,12 @@ def open_model(
         try:
             meter.start("questions")
             try:
-                probe = _look(first, model)
+                _look(probe, model)
             except EscapeError:  # its copy calls the original's own layers
                 own = find_original(model)
                 stack.enter_context(lend(own))
-                first = replace(first, model=TensorModel(own, meter), private=False)
-                probe = _look(first, model)
+                probe.model, probe.private = TensorModel(own, meter), False
+                _look(probe, model)
             meter.start("checks")
             probe.output = find_output(probe.whole, output, probe.operation)
             probe.target = resolve_target(probe.whole, target, probe.output)
@@ -162,7 +164,7 @@ def open_model(
             raise told.error from None
 
 
-def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
+def _look(probe: Probe, model: Callable[..., Any]) -> None:
     """Ask about the inputs: the first one watched, the others in chunks that fit.
 
     The first pass tells the memory that an input takes, what operation makes the outputs, and
@@ -204,15 +206,15 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
         for weight in (*wrapped.parameters(), *wrapped.buffers()):  # there once, whatever the batch
             sizes.pop(weight.untyped_storage().data_ptr(), None)
         own = x[0].numel() * x.element_size()
-        saved, largest = 4 * own + sum(sizes.values()), max(own, *sizes.values(), 0)
-        found = replace(probe, saved=saved, largest=largest, has_gradient=first.requires_grad)
+        probe.saved, probe.largest = 4 * own + sum(sizes.values()), max(own, *sizes.values(), 0)
+        probe.has_gradient = first.requires_grad
         outputs = [first.detach()]
-        others = rows[1:].split(found.chunk(len(x) - 1, gradient=False)) if len(x) > 1 else ()
+        others = rows[1:].split(probe.chunk(len(x) - 1, gradient=False)) if len(x) > 1 else ()
         for some in others:
             with torch.no_grad():
-                outputs.append(found.forward(x[some], some).to(first))
-        found.whole = torch.cat(outputs)
-        refuse_nan(found.whole)
+                outputs.append(probe.forward(x[some], some).to(first))
+        probe.whole = torch.cat(outputs)
+        refuse_nan(probe.whole)
     except (SEAError, EscapeError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
@@ -223,13 +225,12 @@ def _look(probe: Probe, model: Callable[..., Any]) -> Probe:
     made = first.grad_fn
     while made is not None and made.name().startswith(SHAPING):
         made = made.next_functions[0][0]
-    found.operation = "" if made is None else made.name()
+    probe.operation = "" if made is None else made.name()
     # Folding is left alone on a GPU with TF32: rounded operands of other weights would make other
     # activations.
     rounds = x.is_cuda and torch.backends.cudnn.allow_tf32
     folded = fold(twin) if probe.private and not rounds and probe.autocast is None else None
-    found.folded = None if folded is None else TensorModel(folded, probe.meter)
-    return found
+    probe.folded = None if folded is None else TensorModel(folded, probe.meter)
 
 
 def _find_mismatch(model: Any, x: Tensor) -> str:
@@ -239,18 +240,6 @@ def _find_mismatch(model: Any, x: Tensor) -> str:
         single = find_kind(x) is SERIES and len(x) in (1, 3)
         return " (is the batch axis missing? a single image is x[None])" if single else ""
     return f" (the model is {first.dtype} on {first.device}: move one to the other)"
-
-
-def check_autocast(autocast: bool | torch.dtype, x: Tensor) -> torch.dtype | None:
-    """Return the precision that `autocast` asks for; None for the model's own."""
-    if autocast is False:
-        return None
-    if not x.is_cuda:
-        raise InputError("autocast is for GPUs: on a CPU leave it off, it gains nothing there")
-    dtype = torch.bfloat16 if autocast is True else autocast
-    if dtype not in (torch.bfloat16, torch.float16):
-        raise InputError(f"autocast must be True, torch.bfloat16 or torch.float16, got {autocast}")
-    return dtype
 
 
 @contextmanager
@@ -265,10 +254,6 @@ def borrow(model: Callable[..., Any]) -> Iterator[Any]:
     Args:
         model: a module, or any callable; a callable that is not a module is passed through.
     """
-    if not callable(model):
-        raise KindError(
-            f"a model must be a torch.nn.Module or a callable, got {type(model).__name__}; {ARRAYS}"
-        )
     if not isinstance(model, nn.Module):
         with lend(*find_modules(model)):
             yield model

@@ -2,8 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -37,22 +36,18 @@ def turn_off() -> Callable[[], None]:
     """Turn TF32 off; return a function that restores what there was."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     kinds: tuple[Any, ...] = (cudnn.conv, cudnn.rnn, matmul) if hasattr(cudnn, "conv") else ()
-    own, restores = [kind.fp32_precision for kind in kinds], list[Callable[[], None]]()
+    stack = ExitStack()  # what was noted first is restored last
+    for kind in kinds:
+        stack.callback(setattr, kind, "fp32_precision", kind.fp32_precision)
     # The older switches too: PyTorch refuses to read them while they say something else. It also
     # does where the caller has set single kinds.
     with suppress(RuntimeError):
-        restores.append(partial(setattr, cudnn, "allow_tf32", cudnn.allow_tf32))
+        stack.callback(setattr, cudnn, "allow_tf32", cudnn.allow_tf32)
         cudnn.allow_tf32 = False
     with suppress(RuntimeError):
         products = torch.get_float32_matmul_precision()
-        restores.append(partial(torch.set_float32_matmul_precision, products))
+        stack.callback(torch.set_float32_matmul_precision, products)
         torch.set_float32_matmul_precision("highest")
-    for kind, precision in zip(kinds, own, strict=True):
-        restores.append(partial(setattr, kind, "fp32_precision", precision))
+    for kind in kinds:
         kind.fp32_precision = "ieee"
-
-    def restore() -> None:
-        for each in restores:
-            each()
-
-    return restore
+    return stack.close

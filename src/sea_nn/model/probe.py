@@ -176,12 +176,12 @@ class Probe:
         count, each = variants.shape[:2]
         rows = torch.arange(count, device=x.device).repeat_interleave(each)
         points = variants.flatten(0, 1)
-        probe = self if self.folded is None else replace(self, model=self.folded, cache={})
-        said = probe.ask_points(rows, points.__getitem__, 1 + first).view(count, each, -1)
-        if probe is not self and is_same(said[:, 0], self.whole):
-            self.fast = probe
-        elif probe is not self:
-            said = self.ask_points(rows, points.__getitem__, 1 + first).view(count, each, -1)
+        self.fast = None if self.folded is None else replace(self, model=self.folded, cache={})
+        said = (self.fast or self).ask_points(rows, points.__getitem__, 1 + first)
+        if self.fast is not None and not is_same(said[::each], self.whole):
+            self.fast = None
+            said = self.ask_points(rows, points.__getitem__, 1 + first)
+        said = said.view(count, each, -1)
         if first:
             apart = (said[:, 0] - self.whole.to(said)).abs().amax(1)
             self.unsteady = apart > SAME * self.whole.abs().amax(1).clamp_min(1).to(said)
