@@ -104,17 +104,14 @@ def test_long_names_and_many_members_are_readable_in_every_kind(kind, sample, tm
     assert_readable(figure)
 
 
-def test_many_members_take_a_second_line_below_their_own_titles():
+def test_many_members_stand_beside_each_other():
     e = explain_images()
     maps = e.maps[:, [k % 3 for k in range(len(MANY))]]
     figure = replace(e, maps=maps, methods=MANY)[:2].plot("strip")
     assert_readable(figure)
     titles = ["input", "SEA", *(name.replace("_", " ") for name in MANY), "Agg-Mean"]
-    written = read(figure)
-    assert all(written.count(title) == 2 for title in titles)
-    lines = [round(axes.get_window_extent().y0) for axes in figure.axes[:30]]
-    assert lines == sorted(lines, reverse=True)
-    assert [lines.count(line) for line in sorted(set(lines), reverse=True)] == [8, 7, 8, 7]
+    assert set(titles) <= set(read(figure))
+    assert figure.get_size_inches()[0] <= 9
 
 
 def test_titles_shrink_before_a_word_is_broken():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -130,15 +130,7 @@ class Findings(Contents):
         """Agg-Mean, the plain mean of the members' heatmaps: [N, *shape]."""
         return self.maps.mean(1)
 
-    @overload
-    def predict(self, sets: Tensor, interval: None = None) -> Tensor: ...
-
-    @overload
-    def predict(self, sets: Tensor, interval: float) -> tuple[Tensor, Tensor, Tensor]: ...
-
-    def predict(
-        self, sets: Tensor, interval: float | None = None
-    ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+    def predict(self, sets: Tensor, interval: float | None = None) -> Any:
         """What the model would say with only these positions left, by the learned function.
 
         Args:

@@ -6,9 +6,9 @@ panel, figure and report; larger values take the top colour.
 """
 
 import io
-import math
 import textwrap
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,8 @@ INK, FAINT, ACCENT = "#1c1c22", "#6b6b76", "#ffb000"
 FOR, AGAINST = "#8c2981", "#1f5fa8"  # evidence for a class and against it
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1c1c22")
 WIDTH, DPI, SIZE = 9.0, 200, 8.5  # inches, dots an inch, points
-MOST_PANELS = 8  # in a line
 WEIGHTS = {"SEA": "bold"}  # of titles and labels
-SMALLEST = 5.0  # points: below it a word is cut rather than shrunk
+SMALLEST = 4.5  # points: below it a word is cut rather than shrunk
 WIDEST, HIGHEST, GAP = 1.5, 2.6, 0.06  # inches of a panel, and between two
 STYLE: Any = {
     "figure.constrained_layout.use": True,
@@ -180,40 +179,33 @@ def panel_grid(
 ) -> tuple[Plot, Array]:
     """Rows of pictures with titles above and labels at the left, and the colour scale of all maps.
 
-    "SEA" is set in bold, and its map's ``unit`` is said where it has one. A row of more than eight
-    is broken into lines, each below its own titles.
+    "SEA" is set in bold, and its map's ``unit`` is said where it has one.
 
     Returns:
         The figure and its axes [rows, columns].
     """
     rows, columns = len(labels), len(titles)
     aspect = pictures[0][-1].shape[0] / pictures[0][-1].shape[1]
-    lines = math.ceil(columns / MOST_PANELS)
-    across = math.ceil(columns / lines)
-    panel = min(WIDEST, HIGHEST / aspect, (WIDTH - 0.6) / across - GAP)
+    panel = min(WIDEST, HIGHEST / aspect, (WIDTH - 0.6) / columns - GAP)
     longest = max(measure(word) for word in ["-", *" ".join(titles).split()])
     size = max(SMALLEST, SIZE * min(1.0, 0.9 * panel / longest))  # so that words stay whole
     heads = [wrap(text, 0.95 * panel, size, lines=3) for text in titles]
-    titled = rows if lines > 1 else 1  # rows with titles above each of their lines
     above = (max(head.count("\n") for head in heads) + 1) * 1.3 * size / 72 * any(titles)
-    height = rows * lines * (panel * aspect + GAP) + titled * lines * above + 0.65
-    figure = Plot(figsize=(across * (panel + GAP) + 0.6, height), layout="compressed")
+    height = rows * (panel * aspect + GAP) + above + 0.65
+    figure = Plot(figsize=(columns * (panel + GAP) + 0.6, height), layout="compressed")
     engine: Any = figure.get_layout_engine()
     engine.set(w_pad=GAP / 2, h_pad=GAP / 2, wspace=0, hspace=0)
-    axes = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
-    for spare in axes[:, columns:].flat:
-        spare.remove()
-    for r, c in np.ndindex(rows, columns):
-        place: Any = axes[r, c]
-        place.imshow(pictures[r][c])
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for place, picture in zip(axes.flat, chain.from_iterable(pictures), strict=True):
+        place.imshow(picture)
         place.set(xticks=[], yticks=[])
         place.spines[:].set_visible(False)
-        if r < titled:
-            place.set_title(heads[c], fontsize=size, weight=WEIGHTS.get(titles[c]), pad=3)
-    for r, label in enumerate(labels):
-        axes[r, 0].set_ylabel(wrap(label, panel * aspect, lines=3), weight=WEIGHTS.get(label))
-    add_heat_bar(figure, axes[:, :columns], unit)
-    return figure, axes[:, :columns]
+    for place, title, head in zip(axes[0], titles, heads, strict=True):
+        place.set_title(head, fontsize=size, weight=WEIGHTS.get(title), pad=3)
+    for place, label in zip(axes[:, 0], labels, strict=True):
+        place.set_ylabel(wrap(label, panel * aspect, lines=3), weight=WEIGHTS.get(label))
+    add_heat_bar(figure, axes, unit)
+    return figure, axes
 
 
 def add_heat_bar(figure: Plot, axes: Array, unit: str = "") -> None:
