@@ -24,13 +24,16 @@ from sea_nn.function.process import SetProcess
 
 TRIED = 384  # sets that no function has seen, half of them random
 GRID = (8, 8)
+GRIDS = {"fashion/vit": (7, 7)}
+"""Cells that are asked about, where a classifier has patches of its own."""
 OURS, SAME = "SEA", "SEA's function, the same answers"
 
 
 def measure_predictions(explainer: Explainer, batch: Batch) -> Rows:
     """Learn every function from several numbers of answers, and compare it with the model."""
     x, target, experiment = batch.x, batch.target, explainer.experiment
-    features = Features.of(x).on_grid(GRID)
+    grid = GRIDS.get(experiment.classifier, GRID)
+    features = Features.of(x).on_grid(grid)
     model = explainer.inputs.loaded.model
     score = make_score(model, x, target, features, fill_all(x, features, "blur"))
     found = explainer.compute_members(x, target)
@@ -43,7 +46,7 @@ def measure_predictions(explainer: Explainer, batch: Batch) -> Rows:
     rows: dict[str, dict[str, Tensor]] = {name: {} for name in (OURS, SAME, *list_functions())}
     for count in dict.fromkeys(int(name.partition("@")[2]) for name in experiment.metrics):
         known_sets = torch.stack([draw_sets(count, features.n, seed + count) for seed in seeds])
-        known = ask_known(score, known_sets.to(x.device), GRID)
+        known = ask_known(score, known_sets.to(x.device), grid)
         e = spend(model, x, target, count, seed=explainer.seed)
         ours = e.predict(features.expand(tried))
         for name, said in predict_all(known, tried, e, ours).items():

@@ -19,7 +19,7 @@ from sea_bench.experiments.budgets import PLACES, TITLES
 from sea_bench.experiments.comparison import Comparison
 from sea_bench.experiments.experiment import Compared, Findings, Run, arrange
 from sea_bench.experiments.inputs import choose_inputs
-from sea_bench.experiments.predictions import GRID, spend
+from sea_bench.experiments.predictions import GRID, GRIDS, spend
 from sea_bench.experiments.rivals import draw_sets
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
@@ -27,8 +27,6 @@ from sea_nn.features import Features
 from sea_nn.metrics import Metric
 
 IMAGES = ("fmnist", "vit", "btd", "tiny_imagenet", "imagenet", "resnet50", "pets", "cub")
-GRIDS = {"vit": (7, 7)}
-"""Cells that are asked about, where a model has patches of its own."""
 TUNING = 7  # games of a kind, the first by name, that settings may be chosen by
 
 
@@ -109,7 +107,7 @@ def _list_images(run: Run, name: str) -> list[Subject]:
     model, found = inputs.loaded.model, []
     for number in range(len(inputs)):
         batch = inputs.read([number])
-        features = Features.of(batch.x).on_grid(GRIDS.get(name, GRID))
+        features = Features.of(batch.x).on_grid(GRIDS.get(given["classifier"], GRID))
         fills = fill_all(batch.x, features, "blur")
         score = make_score(model, batch.x, batch.target, features, fills)
         found.append(Subject(model, batch.x, batch.target, features, score, "logits", number))

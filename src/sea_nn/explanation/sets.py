@@ -146,11 +146,11 @@ class Findings(Contents):
         self._check_shape("sets", sets, "R", *self.shape)
         left = self.average(sets.double().cpu())
         if interval is None:
-            return f.score(left).float()
+            return f.score(left).float().to(sets.device)
         if isinstance(interval, bool) or not isinstance(interval, float) or not 0 < interval < 1:
             raise InputError(f"interval is a probability between 0 and 1; got {interval!r}")
-        score, low, high = f.bound(left, interval)
-        return score.float(), low.float(), high.float()
+        score, low, high = (v.float().to(sets.device) for v in f.bound(left, interval))
+        return score, low, high
 
     def map(self, wish: str = "both") -> Tensor:
         """The map of a wish, >= 0, shaped like the attribution: [N, 1, H, W] of images.

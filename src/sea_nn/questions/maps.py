@@ -1,10 +1,9 @@
 """What is read off a learned function: maps from gains, and the curve along an order.
 
 Maps say where inside its feature the evidence lies: a feature's gain is what its positions have
-together. Of cells of images the members' heat says
-where inside: as much of it as the answers believed, by what their share of the heat was found to
-add. What a cell gains beyond its heat is spread evenly and softened at the edges, so that a map has
-no steps where the evidence has none; its place in the order counts as much as its gain.
+together. Of cells of images two things are known: their order, which was asked about, and the
+members' heat, position by position, of which the answers believed a share. So much of what tells
+positions apart is heat, and what a cell gains beyond it; the others are told apart by the order.
 
 A curve has the model's own answers along an order: only the first p features left, and these
 removed. They are asked last, about the final order, and no function learns from them: they show how
@@ -39,7 +38,7 @@ def paint(order: Tensor, gains: Tensor, f: SetFunction, heat: Tensor, features: 
         gains: along it.
         f: what was learned.
         heat: by member, [N, m, *shape].
-        features: of the inputs; only a grid's cells have heat and soft edges inside.
+        features: of the inputs; only a grid's cells have heat inside.
     """
     own = features.count().to(gains)
     gains = torch.zeros_like(gains).scatter(1, order, gains.clamp(min=0))
@@ -49,15 +48,19 @@ def paint(order: Tensor, gains: Tensor, f: SetFunction, heat: Tensor, features: 
     warm = believe(f, heat)
     by_cell = features.sum(warm)
     scale = (gains.sum(1) / warm.flatten(1).sum(1).clamp(min=1e-300)).clamp(max=1.0)
-    warm = warm * scale.view(-1, *[1] * (warm.ndim - 1))
-    rest = features.expand((gains - by_cell * scale[:, None]) / own)
-    # Places tell apart what gains do not: features that gain as much as others, or nothing.
-    places = features.expand((features.n - order.argsort(1)) / own)
+    beyond = features.expand((gains - by_cell * scale[:, None]) / own)
     for axis, (size, cells) in enumerate(zip(features.shape, features.layout, strict=True), 1):
-        rest, places = (smooth(one, axis, size / cells / 2) for one in (rest, places))
-    total = gains.sum(1) / places.flatten(1).sum(1)
-    total = torch.where(total > 0, total, 1.0).view(-1, *[1] * (warm.ndim - 1))
-    return share_out(warm + rest + places * total, gains, own)
+        beyond = smooth(beyond, axis, size / cells / 2)
+    warm = warm * scale.view(-1, *[1] * (warm.ndim - 1)) + beyond
+    places = features.expand((features.n - order.argsort(1)) / own)
+    trust = f.process.trust().sum(1).clamp(0, 1).view(-1, *[1] * (warm.ndim - 1))
+    return share_out(torch.lerp(_to_shares(places), _to_shares(warm), trust), gains, own)
+
+
+def _to_shares(values: Tensor) -> Tensor:
+    """Values [N, *shape] as shares of their sum; all 0 where that is 0."""
+    total = values.flatten(1).sum(1).view(-1, *[1] * (values.ndim - 1))
+    return torch.where(total > 0, values / total.clamp(min=1e-300), 0.0)
 
 
 def believe(f: SetFunction, heat: Tensor) -> Tensor:
