@@ -39,10 +39,8 @@ from sea_nn.questions.absent import NEED_NEIGHBOURS, check_background, choose_ab
 from sea_nn.several import Several
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
-STARTING = {
-    *("integrated_gradients", "smooth_ig", "deeplift", "occlusion", "rise", "lime", "kernel_shap"),
-    "gradient_shap",
-}
+STARTING = ("integrated_gradients", "smooth_ig", "deeplift", "occlusion", "rise", "lime")
+STARTING += ("kernel_shap", "gradient_shap")
 """Members whose maps depend on the baseline."""
 LEAST_QUESTIONS = 3
 MOST_QUESTIONS = 100_000
@@ -182,9 +180,8 @@ class Request:
         if isinstance(labels, str) or not (labels is None or hasattr(labels, "__getitem__")):
             raise KindError(f"labels must be a list of the classes' names; got {labels!r}")
         if self.previous is not None and getattr(self.previous, "asked", None) is None:
-            raise InputError(
-                "previous must be an Explanation with a budget, so that it has answers"
-            )
+            kind = InputError if isinstance(self.previous, Explanation) else KindError
+            raise kind("previous must be an Explanation with a budget, which has answers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +204,7 @@ class Call:
         other: another fill, for the checks, where nobody said what absent means.
         entries: the members.
         named: whether somebody named them: then it is an error that none explains the model.
+        price: what the members cost an input.
         baselines: what members take for absent.
         background: other inputs like x.
         labels: names of the model's classes.
@@ -227,6 +225,7 @@ class Call:
     other: Perturbation | None = None
     entries: tuple[Entry, ...]
     named: bool
+    price: int
     baselines: Any = None
     background: Tensor | None = None
     labels: Sequence[str] | None = None
@@ -238,11 +237,6 @@ class Call:
         self.check_budget(self.price)
         if self.request.constraints is not None:
             raise InputError('constraints do not go with a budget: say methods="paper"')
-
-    @property
-    def price(self) -> int:
-        """What the members cost an input."""
-        return count_price(self.entries, tuple(self.x.shape[1:]))
 
     @property
     def looks(self) -> int:
@@ -269,7 +263,10 @@ class Call:
 
 def count_price(entries: Sequence[Entry], shape: tuple[int, ...]) -> int:
     """The evaluations that members cost for one input of this shape."""
-    return sum(entry.member.cost(entry.options, shape) for entry in entries)
+    price = 0
+    for entry in entries:
+        price += entry.member.cost(entry.options, shape)
+    return price
 
 
 def refuse_without(budget: int | None, **given: Any) -> None:
@@ -322,19 +319,19 @@ def prepare(settings: Settings, request: Request) -> Call:
         asked = features.to_ask_about(
             find_patches(settings.model, features.shape) if patched else grid
         )
+    price = count_price(entries, tuple(x.shape[1:]))
     before, draws = None if request.previous is None else request.previous.asked, 1
     if before is not None and before.outputs is not None:
         draws = before.outputs.shape[2]
     elif budget is not None and background is not None:
         looks = 2 if isinstance(model, nn.Module) else 1
-        left = budget - count_price(entries, tuple(x.shape[1:])) - looks
-        draws = choose_draws(left, asked.n, absent, background)
+        draws = choose_draws(budget - price - looks, asked.n, absent, background)
     given: dict[str, Any] = {"baselines": baselines, "background": background}
     hiding, says = choose_absence(x, features, absent, **given, draws=draws, seed=settings.seed)
-    other = None
-    unsaid = budget is not None and absent is None and background is None
-    if unsaid and any(part.kind.neighbours for part in features.parts or (features,)):
-        other, _ = choose_absence(x, features, "mean", baselines=baselines)
+    other, unsaid = None, budget is not None and absent is None and background is None
+    for part in features.parts or (features,):
+        if unsaid and other is None and part.kind.neighbours:
+            other, _ = choose_absence(x, features, "mean", baselines=baselines)
     return Call(
         settings=settings,
         request=request,
@@ -350,6 +347,7 @@ def prepare(settings: Settings, request: Request) -> Call:
         other=other,
         entries=entries,
         named=settings.methods is not None,
+        price=price,
         baselines=baselines,
         background=None if several else background,
         labels=labels,

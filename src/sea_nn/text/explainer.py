@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sea_nn.call import About, Call, Request, Running, Settings
+from sea_nn.call import About, Call, Request, Running, Settings, count_price
 from sea_nn.config import check_choice, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
@@ -220,6 +220,7 @@ class TextSEA:
             absent=self.says,
             entries=self.entries,
             named=self.methods is not None,
+            price=count_price(self.entries, (n,)),
             labels=asked.names if self.language else request.labels,
             name=request.about.model_name or usual or named,
             told={"budget": self.budget, "absent": self.absent, "features": self.features},
