@@ -49,15 +49,6 @@ HEADINGS = {"name": "class", "inputs": "inputs", "accuracy": "accuracy", "score"
 
 
 @dataclass(frozen=True)
-class Shortcut:
-    """Evidence that gathers outside of where objects are."""
-
-    zone: str  # "border", a corner, "outside the mask", or "cell (row, column)"
-    times: float  # how many times the evidence of an even spread, the median
-    share: float  # of the class's inputs, in which it is at least twice that
-
-
-@dataclass(frozen=True)
 class ClassSummary:
     """What the explanations of one class say; maps are on the grid."""
 
@@ -65,7 +56,7 @@ class ClassSummary:
     mean_map: Tensor  # of maps that each sum to 1
     class_map: Tensor  # the class-level SEA map; of fewer than five inputs the mean map
     disagreement: Tensor | None  # where members disagree, if the run kept their maps
-    shortcuts: Sequence[Shortcut]  # places that carry evidence across inputs though objects move
+    shortcuts: Sequence[tuple[str, float, float]]  # see ``find_shortcuts``
     examples: Mapping[str, tuple[Tensor | None, Tensor]]  # by id: thumbnails and maps of
     # prototypes, whose maps are nearest to the mean map, and of outliers, furthest from it
 
@@ -86,10 +77,7 @@ class Summary:
 
 
 def summarize(
-    data: Any,
-    *,
-    masks: Mapping[str, Tensor] | None = None,
-    n_examples: int = 4,
+    data: Any, *, masks: Mapping[str, Tensor] | None = None, n_examples: int = 4
 ) -> Summary:
     """Summarize a run, finished or not.
 
@@ -164,7 +152,10 @@ def _summarize_class(
         row[column] = _average(one[known] for one in rows)
     for column in ("keep", "remove"):  # with the top 10 % alone, and without them
         row[f"{column}_10"] = _average(one[column] and one[column][3] for one in rows)
-    told = [f"{s.zone}: {s.times:.1f} times an even spread, in {s.share:.0%}" for s in shortcuts]
+    told = [
+        f"{zone}: {times:.1f} times an even spread, in {share:.0%}"
+        for zone, times, share in shortcuts
+    ]
     row["shortcuts"] = "; ".join(told)
     row["prototypes"], row["outliers"] = ([rows[i]["id"] for i in some] for some in (first, last))
     spread = torch.stack(spreads).sum(0) / len(seen) if spreads else None
@@ -189,8 +180,12 @@ def shrink(maps: Tensor) -> Tensor:
 
 def find_shortcuts(
     maps: Tensor, outside: Sequence[float] = (), view: str = "picture"
-) -> list[Shortcut]:
+) -> list[tuple[str, float, float]]:
     """Zones of the frame in which most inputs of a class have far more than their even share.
+
+    Of each zone its name ("border", a corner, a cell near the edge, "outside the mask"), how many
+    times the evidence of an even spread it has (the median), and in which share of the inputs it
+    has at least twice that.
 
     Args:
         maps: of one class, [N, *shape], each with the sum 1.
@@ -211,28 +206,27 @@ def find_shortcuts(
             times[f"cell ({row}, {column})"] = maps[:, row, column] * maps[0].numel()
     if outside:
         times[OUTSIDE] = torch.tensor(outside)
-    found: list[Shortcut] = []
+    found = []
     for zone, ratios in times.items():
         share = float((ratios >= (1 if zone == OUTSIDE else SUSPECT)).float().mean())
         if share >= TYPICAL:
-            found.append(Shortcut(zone, float(ratios.median()), share))
-    return sorted(found, key=lambda s: -s.times)
+            found.append((zone, float(ratios.median()), share))
+    return sorted(found, key=lambda one: -one[1])
 
 
 def _zones(height: int, width: int) -> dict[str, Tensor]:
     """Where the border and the corners are."""
 
-    def find_ends(length: int, share: float) -> tuple[Tensor, Tensor]:
-        place, size = torch.arange(length), max(1, round(share * length))
-        return place < size, place >= length - size
+    def find_sides(share: float) -> tuple[Tensor, ...]:
+        rows, columns = (max(1, round(share * side)) for side in (height, width))
+        down, across = torch.arange(height)[:, None], torch.arange(width)
+        return down < rows, down >= height - rows, across < columns, across >= width - columns
 
-    top, bottom = (end.unsqueeze(1) for end in find_ends(height, FRAME))
-    left, right = find_ends(width, FRAME)
+    top, bottom, left, right = find_sides(FRAME)
     zones = {"border": top | bottom | left | right}
-    sides = dict(zip(("left", "right"), find_ends(width, 2 * FRAME), strict=True))
-    for down, rows in zip(("top", "bottom"), find_ends(height, 2 * FRAME), strict=True):
-        zones |= {f"{down} {side}": rows.unsqueeze(1) & sides[side] for side in sides}
-    return zones
+    top, bottom, left, right = find_sides(2 * FRAME)
+    zones |= {"top left": top & left, "top right": top & right}
+    return zones | {"bottom left": bottom & left, "bottom right": bottom & right}
 
 
 def write_pages(summary: Summary, folder: Path) -> Path:
@@ -265,12 +259,8 @@ def describe_class(c: ClassSummary) -> dict[str, Any]:
     for kind in ("prototype", "outlier"):
         for id_ in c.row[f"{kind}s"]:
             panels.append(describe_example(f"{kind}: {os.path.basename(id_)}", *c.examples[id_]))
-    said = [
-        f"Likely shortcut: {s.zone} holds {s.times:.1f} times the evidence of an even spread; "
-        f"in {s.share:.0%} of the inputs far more than its share."
-        for s in c.shortcuts
-    ]
-    return {"title": c.row["name"], "note": " ".join(said), "panels": panels}
+    note = f"Likely shortcuts: {c.row['shortcuts']} of the inputs." if c.shortcuts else ""
+    return {"title": c.row["name"], "note": note, "panels": panels}
 
 
 def describe_example(title: str, thumbnail: Tensor | None, small: Tensor) -> dict[str, Any]:
