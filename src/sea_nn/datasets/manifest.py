@@ -29,7 +29,7 @@ from sea_nn.features import Kind, find_kind
 from sea_nn.sea import SEA
 
 FORMAT, VERSION = "sea_nn.dataset", 5
-SOME, MOST_TOLD = 3, 6  # inputs and settings that a message names
+SOME = 3  # inputs that a message names
 Precision = Literal["float16", "uint8", "float32"]
 
 
@@ -199,7 +199,6 @@ def compare(old: Manifest, new: Manifest) -> list[str]:
     before, after = old.decisive, new.decisive
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     told = [f"{n}: was {before.get(n)!r} and is {after.get(n)!r}" for n in names]
-    told[MOST_TOLD:] = [f"{len(names) - MOST_TOLD} more"] * (len(names) > MOST_TOLD)
     pythons = old.versions.get("python"), new.versions.get("python")
     if {"model code", "model preprocess"}.intersection(names) and pythons[0] != pythons[1]:
         told.append(f"Python was {pythons[0]} and is {pythons[1]}, which compiles code otherwise")

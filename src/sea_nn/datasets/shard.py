@@ -122,9 +122,23 @@ def explain_inputs(
             tick(1)
         else:
             batches.setdefault(number // job.manifest.batch_size, {})[number] = item
-    for batch in batches.values():
-        yield from _explain_or_halve(job, batch)
-        tick(len(batch))
+    queue = list(batches.values())
+    for batch in queue:  # of one that fails, the halves, down to the input that is to blame
+        results, failure = list[Result](), None
+        try:
+            results = _explain(job, batch)
+        except Exception as error:  # users' models and members raise nearly anything
+            failure = ItemError(_classify(error), _describe(error))
+        if failure is not None:
+            torch.cuda.empty_cache()  # now that the error holds nothing
+            numbers, half = list(batch), len(batch) // 2
+            if half:
+                queue += [{n: batch[n] for n in some} for some in (numbers[:half], numbers[half:])]
+            else:
+                label = batch[numbers[0]].label
+                results = [(_start_row(job, numbers[0], label, failure), None)]
+        yield from results
+        tick(len(results))
 
 
 def _start_row(
@@ -141,20 +155,6 @@ def _start_row(
         "error_kind": None if error is None else error.kind,
         "error": None if error is None else str(error),
     }
-
-
-def _explain_or_halve(job: Job, items: Mapping[int, Item]) -> list[Result]:
-    """Explain a batch; if that fails, its halves, down to the input that is to blame."""
-    try:
-        return _explain(job, items)
-    except Exception as error:  # users' models and members raise nearly anything
-        failure = ItemError(_classify(error), _describe(error))
-    torch.cuda.empty_cache()
-    numbers, half = list(items), len(items) // 2
-    if not half:
-        return [(_start_row(job, numbers[0], items[numbers[0]].label, failure), None)]
-    parts = ({n: items[n] for n in some} for some in (numbers[:half], numbers[half:]))
-    return [result for part in parts for result in _explain_or_halve(job, part)]
 
 
 def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import default_collate
 
 from sea_nn.datasets.fingerprint import fingerprint, hash_texts
@@ -37,8 +37,6 @@ from sea_nn.vision.volumes import load_volume
 
 N_PROBES = 16
 """Items of a data set without files that are read to tell whether it changed."""
-MOST_HASHED = 20 << 30
-"""Up to so many bytes of files are hashed; of more, only sizes and times are compared."""
 MOST_READ = 2 << 30  # bytes of one file
 READER = Reader()
 
@@ -183,11 +181,10 @@ def _open_pictures(
             "pictures need a preprocess, from a Pillow image to the model's input: pass "
             "preprocess=load_model(...).preprocess, or your own function"
         )
-    large = _is_large(paths)
 
     def fetch(index: int) -> tuple[Any, str]:
-        content, stamp = _read_file(paths[index])
-        digest = stamp if large else hashlib.sha256(content).hexdigest()[:16]
+        content = _read_file(paths[index])
+        digest = hashlib.sha256(content).hexdigest()[:16]
         digest += "" if labels is None else f" {labels[index]}"
         return (index, content, digest), digest
 
@@ -221,8 +218,8 @@ def _find_digest(fetch: Callable[[int], tuple[Any, str]], index: int) -> str:
         return type(error).__name__
 
 
-def _read_file(path: Path) -> tuple[bytes, str]:
-    """The content of a regular file, and its size and times; a pipe or a device would not end.
+def _read_file(path: Path) -> bytes:
+    """The content of a regular file; a pipe or a device would not end.
 
     Raises:
         ItemError: it is something else, or cannot be read.
@@ -240,12 +237,7 @@ def _read_file(path: Path) -> tuple[bytes, str]:
             raise ItemError(
                 "load", f"{path} has {found.st_size} bytes; at most {MOST_READ} are read"
             )
-        return file.read(), f"{found.st_size}-{found.st_mtime_ns}"
-
-
-def _is_large(paths: Sequence[Path]) -> bool:
-    """Whether the files are too many bytes to be hashed."""
-    return sum(os.path.getsize(path) for path in paths if os.path.isfile(path)) > MOST_HASHED
+        return file.read()
 
 
 def _open_table(path: Path, reader: Reader) -> Source:
@@ -260,7 +252,7 @@ def _open_table(path: Path, reader: Reader) -> Source:
 
 def _open_rows(paths: Sequence[Path], name: str, reader: Reader, base: Path | None) -> Source:
     """Files of many inputs each: tables, or tensors "x" with their true classes "label"."""
-    large, places, ids = _is_large(paths), list[tuple[Path, int]](), list[str]()
+    places, ids = list[tuple[Path, int]](), list[str]()
     for path in paths:
         content = open_rows(path, reader.label_column)
         stem = to_text((path if base is None else path.relative_to(base)).with_suffix(""))
@@ -271,11 +263,10 @@ def _open_rows(paths: Sequence[Path], name: str, reader: Reader, base: Path | No
     def fetch(index: int) -> tuple[Any, str]:
         path, row = places[index]
         try:
-            content = open_rows(path, reader.label_column)
-            entry = content.get(row)
+            entry = open_rows(path, reader.label_column).get(row)
         except Exception as error:
             raise ItemError("changed", f"{path} was changed in the run ({error})") from error
-        return entry, content.stamp if large else fingerprint(entry)
+        return entry, fingerprint(entry)
 
     digests = [fetch(index)[1] for index in range(len(ids))]
     return Source(name, ids, fetch, reader, digests, feature_names=content.feature_names)
@@ -308,7 +299,5 @@ def _take(loader: DataLoader[Any]) -> Sequence[int]:
             "this DataLoader has a collate_fn of its own, and a run makes its own batches: give "
             "a data set whose items are the inputs, with what the function does in its items"
         )
-    sampler = loader.sampler
-    if isinstance(sampler, RandomSampler) and not sampler.replacement:
-        return range(len(loader.dataset))  # type: ignore[arg-type]
-    return sorted({int(i) for i in sampler})
+    with torch.random.fork_rng(devices=[]):  # which a sampler that shuffles draws from
+        return sorted({int(i) for i in loader.sampler})

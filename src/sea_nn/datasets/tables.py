@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,15 +39,14 @@ class Content:
     get: Callable[[int], tuple[Any, Any]]
     ids: Sequence[str] | None = None
     feature_names: tuple[str, ...] = ()  # of a table; none if its inputs are paths
-    stamp: str = ""  # what changes when the file does
 
 
 def open_rows(path: Path, label_column: str | None) -> Content:
     """Read a file, unless it was read before and is the same."""
     try:
-        found = path.stat()
-        parts = found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
-        return _read(path, label_column, "-".join(map(str, parts)))
+        now = path.stat()
+        stamp = now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
+        return _read(path, label_column, stamp)
     except InputError:
         raise
     except Exception as error:  # of damaged files decoders raise nearly anything
@@ -60,9 +59,9 @@ def to_text(path: Path) -> str:
 
 
 @lru_cache(OPEN)
-def _read(path: Path, label_column: str | None, stamp: str) -> Content:
+def _read(path: Path, label_column: str | None, stamp: tuple[int, ...]) -> Content:
     read = _read_tensors if path.suffix.lower() in TENSORS else _read_table
-    return replace(read(path, label_column), stamp=stamp)
+    return read(path, label_column)
 
 
 def _read_table(path: Path, label_column: str | None) -> Content:
