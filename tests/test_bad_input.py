@@ -93,7 +93,6 @@ def test_what_explain_cannot_use_is_named(given, message):
     [
         (None, {"internal_batch_size": "all"}, "internal_batch_size must be a whole number"),
         (None, {"feature_mask": "columns"}, "feature_mask must be a tensor of whole numbers"),
-        (None, {"about": About(feature_names=3)}, "names must be a list of names"),
         (
             None,
             {"running": lambda: Running(seconds=3)},

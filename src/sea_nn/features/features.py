@@ -15,7 +15,7 @@ A map has positions: pixels, voxels, columns, values of a series. One or more of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -157,8 +157,6 @@ class Features:
                 f"inputs of the kind {kind.name!r} have {kind.axes} axes; x is {list(x.shape)}"
             )
         shape = kind.map_shape(x)
-        if isinstance(names, str) or not (names is None or isinstance(names, Iterable)):
-            raise KindError(f"names must be a list of names; got {names!r}")
         return cls(
             kind,
             shape,

@@ -35,15 +35,16 @@ def attention_rollout(probe: Probe) -> Tensor:
     Heads are averaged, the residual counts as half of each layer, and layers are multiplied. The
     map is of the input, not of the class: it is the same for all of them.
     """
+    return _map_tokens(probe, lambda weights, slopes: roll_out(weights))
 
-    def spread(weights: list[Tensor], slopes: list[Tensor]) -> Tensor:
-        flow = _identity(weights[0])
-        for layer in weights:
-            mixed = layer.mean(1) + _identity(layer)
-            flow = mixed / mixed.sum(2, keepdim=True) @ flow
-        return flow
 
-    return _map_tokens(probe, spread)
+def roll_out(weights: Sequence[Tensor]) -> Tensor:
+    """How much of each token reaches each through layers [N, heads, T, T], [N, T, T]."""
+    flow = _identity(weights[0])
+    for layer in weights:
+        mixed = layer.mean(1) + _identity(layer)
+        flow = mixed / mixed.sum(2, keepdim=True) @ flow
+    return flow
 
 
 def attention_gradient(probe: Probe) -> Tensor:

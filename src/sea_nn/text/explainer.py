@@ -109,7 +109,6 @@ class TextSEA:
         *,
         labels: Sequence[str] | None = None,
         model_name: str = "",
-        internal_batch_size: int | None = None,
         previous: Explanation | None = None,
         running: Running | None = None,
     ) -> Explanation:
@@ -125,7 +124,6 @@ class TextSEA:
                 classifier's output to numbers [N] explains these.
             labels: names of all the model's classes; left out, the model's own.
             model_name: what to call the model in reports.
-            internal_batch_size: the most variants in one pass; by default by their lengths.
             previous: an explanation of the same texts: what the model answered then counts as
                 asked, of a classifier whatever the target was.
             running: progress, rounds, when to stop, and what an error does. Progress and rounds
@@ -150,23 +148,25 @@ class TextSEA:
             output = Output(kind, found="log-probabilities of continuations")
         else:
             targets = [_find_class(one, names) for one in targets]
-        request = Request(
-            None,
-            labels=names,
-            limit=internal_batch_size,
-            about=About(model_name=model_name),
-            previous=previous,
-            running=Running() if running is None else running,
-        )
+        running, about = running or Running(), About(model_name=model_name)
         if previous is not None:
             _check_count("previous", len(previous), count)
         found: list[Found] = []
         with borrow(self.model) as twin:
             for i, text in enumerate(texts):
+                left = running.seconds
+                if left is not None:
+                    left = max(0.0, left + started - time.perf_counter()) / (count - i)
+                request = Request(
+                    None,
+                    labels=names,
+                    about=about,
+                    previous=None if previous is None else previous[i],
+                    running=replace(running, seconds=left),
+                )
                 try:
                     asked = self._read(twin, value, text, targets[i])
-                    own = self._follow(request, asked, i, count, time.perf_counter() - started)
-                    found.append((asked, explain(self._prepare(asked, output, own))))
+                    found.append((asked, explain(self._prepare(asked, output, request))))
                 except InputError as error:
                     where = f"text {i}: " if count > 1 else ""
                     raise InputError(f"{where}{error}") from error
@@ -189,21 +189,18 @@ class TextSEA:
         pair = tuple(map(ends.index, ends)) if isinstance(target, tuple) else 0
         return AskedText(model, self.tokenizer, reading, pair, ends, **how)
 
-    def _follow(self, request: Request, asked: OneText, i: int, count: int, took: float) -> Request:
-        """What is asked for all of so many texts, of one; that took so many seconds until now."""
-        running, earlier = request.running, request.previous
-        look: Any = running.on_round
-        left = None if running.seconds is None else max(0.0, running.seconds - took) / (count - i)
-
-        def on_round(e: Explanation) -> Any:
-            return look(join_texts([(asked, e)]))
-
-        own = replace(running, on_round=look and on_round, seconds=left)
-        known = None if earlier is None else find_earlier(earlier[i], asked, self.absent)
-        return replace(request, running=own, previous=known)
-
     def _prepare(self, asked: OneText, output: Output | None, request: Request) -> Call:
         """The call that explains one text; a budget that is too small is refused."""
+        running, earlier, look = request.running, request.previous, request.running.on_round
+
+        def on_round(e: Explanation) -> Any:
+            return look and look(join_texts([(asked, e)]))
+
+        request = replace(
+            request,
+            running=replace(running, on_round=look and on_round),
+            previous=None if earlier is None else find_earlier(earlier, asked, self.absent),
+        )
         n, budget = len(asked.reading), max(1, self.budget // len(asked.tails))
         x, features = torch.ones(1, n, device=asked.device), Features(TEXT, (n,), input_shape=(n,))
         named, usual = type(self.model).__name__, getattr(self.model, "__name__", None)

@@ -6,6 +6,8 @@ An encoder of sentences is a classifier without training: which label's sentence
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,9 +42,6 @@ def load_text_model(
             "and other weights are not read: they may run code when opened"
         )
     transformers = import_extra("transformers", "a text model")
-    bars = transformers.utils.logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, **where)
         make = transformers.AutoModelForCausalLM
@@ -50,12 +49,10 @@ def load_text_model(
             config = transformers.AutoConfig.from_pretrained(path, **SAFE)
             make = transformers.AutoModel if labels else _find_loader(transformers, config)
             where["use_safetensors"] = True
-        model = make.from_pretrained(path, **where).eval()
+        with redirect_stderr(StringIO()):  # bars of progress; warnings have a way of their own
+            model = make.from_pretrained(path, **where).eval()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(f"transformers could not load {path}: {error}") from error
-    finally:
-        if shown:
-            bars.enable_progress_bar()
     return (ZeroShot(model, tokenizer, labels) if labels else model), tokenizer
 
 

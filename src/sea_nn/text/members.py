@@ -86,10 +86,7 @@ def attention_rollout(probe: Probe) -> Tensor:
     asked: Any = probe.model.model
     probe.meter.add(1)
     owner = asked.reading.owner
-    flow = torch.eye(len(owner), device=asked.device)
-    for layer in asked.attend():
-        mixed = layer + torch.eye(len(layer), device=layer.device)
-        flow = mixed / mixed.sum(1, keepdim=True) @ flow
+    flow = attention.roll_out(asked.attend())[0].float()
     if getattr(asked.module, "pooling", "") == "mean":
         return sum_words(probe, flow.mean(0, keepdim=True))
     last = asked.language or int(owner[0]) != NOBODY

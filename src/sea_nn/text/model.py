@@ -203,14 +203,14 @@ class AskedText:
         return embedded
 
     def attend(self) -> list[Tensor]:
-        """The attention of every layer over the whole text, averaged over heads: [L, L] each."""
+        """The attention of every layer over the whole text, [1, heads, L, L] each."""
         given = self._stack([self.hide()])
         with torch.no_grad(), RecordAttention(1) as record:
             self.module(**given, **self.plain)
         width = given["input_ids"].shape[1]
         if not record.weights or any(w.shape[-1] != width for w in record.weights):
             raise UnfitError("the model has no attention over all tokens at once")
-        return [layer[0].float().mean(0) for layer in record.by_head(record.weights)]
+        return record.by_head(record.weights)
 
     @property
     def tails(self) -> list[End]:

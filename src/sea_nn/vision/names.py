@@ -58,19 +58,11 @@ KNOWN: dict[str, Known] = {
     )
     for k, side in enumerate((224, 240, 260))
 } | {
-    "fashion-cnn": Known(
-        "Fashion-MNIST; a five-layer CNN, shipped with sea-nn", side=28, labels=CLASSES
-    ),
-    "resnet50": Known(
-        f"ImageNet; ${DATA_VARIABLE}/weights/{RESNET_FILE}",
-        side=224,
-        labels=load_imagenet_labels(),
-    ),
+    "fashion-cnn": Known("Fashion-MNIST; a five-layer CNN, shipped", (), 28, CLASSES),
+    "resnet50": Known(f"ImageNet; ${DATA_VARIABLE}/weights", (), 224, load_imagenet_labels()),
     "torchvision:NAME": Known("its classifiers, such as torchvision:resnet18", ("torchvision",)),
     "timm:NAME": Known("its classifiers, such as timm:mobilenetv3_small_100", ("timm",)),
-    OWN: Known(
-        "your own; the function returns a module, best with its Preprocess: (module, Preprocess)"
-    ),
+    OWN: Known("your own; the function returns a module, or better (module, Preprocess)"),
 }
 """By name; words in capitals stand for a name of your choice."""
 
