@@ -121,4 +121,5 @@ def test_help_has_examples_and_the_defaults_that_hold(name):
     text = " ".join(told.output.split())
     for parameter in COMMANDS[name].params:
         if parameter.default not in (None, False, True, "") and parameter.name != "help":
-            assert f"default: {parameter.default}" in text, parameter.name
+            defaults = parameter.default if parameter.multiple else [parameter.default]
+            assert f"default: {', '.join(map(str, defaults))}" in text, parameter.name

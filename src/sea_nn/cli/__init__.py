@@ -10,7 +10,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -43,21 +43,20 @@ app = typer.Typer(
 )
 
 
-def add_command(function: Callable[[Any], None]) -> None:
-    """Make a command of a function of one table of options; its errors become exit codes.
+def add_command(function: Callable[..., None]) -> None:
+    """Make a command of a function of options, or of one table of them; its errors are exit codes.
 
-    Typer is shown the fields of the table. The function's docstring is the help, and the examples
-    that it ends with stand behind the options.
+    The function's docstring is the help, and the examples that it ends with stand behind the
+    options.
     """
-    table = get_type_hints(function)["o"]
-    hints = get_type_hints(table)
+    table = get_type_hints(function).get("o")
     text, _, examples = inspect.cleandoc(function.__doc__ or "").partition("Examples:\n")
 
     def run(**given: Any) -> None:
         try:
             # The table of checks says what was assumed.
             with warnings.catch_warnings(action="ignore", category=AssumptionWarning):
-                function(table(**given))
+                function(**given) if table is None else function(table(**given))
         except KeyboardInterrupt:
             complain("Interrupted", "yellow")
             raise typer.Exit(INTERRUPTED) from None
@@ -68,17 +67,21 @@ def add_command(function: Callable[[Any], None]) -> None:
             wrong = isinstance(error, InputError | KindError | MissingExtraError)
             raise typer.Exit(WRONG_USE if wrong else FAILED) from None
 
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=Annotated[hints[field.name], field.metadata["typer"]],
-            )
-            for field in fields(table)
-        ]
-    )
+    signature = inspect.signature(function)
+    if table is not None:
+        hints = get_type_hints(table)
+        signature = inspect.Signature(
+            [
+                inspect.Parameter(
+                    one.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=one.default,
+                    annotation=hints[one.name],
+                )
+                for one in fields(table)
+            ]
+        )
+    run.__signature__ = signature  # type: ignore[attr-defined]
     app.command(function.__name__, help=text, epilog=f"\b\nExamples:\n{examples}")(run)
 
 

@@ -1,37 +1,31 @@
 """``sea bench``: run the experiments behind the pages of ``docs/results``."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 
-from sea_nn.cli.options import Table, check_device, check_folder, option
+from sea_nn.cli.options import check_device, check_folder, option
 from sea_nn.cli.terminal import open_bar, say, show
+from sea_nn.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bench(Table):
-    """The options of ``sea bench``."""
-
+def bench(
     name: str = option(
         "", "[NAME]", "An experiment, a group such as 'mass', or 'all'; left out, all are listed."
-    )
+    ),
     inputs: int | None = option(
         None, "NUMBER", "How many inputs.", "--inputs", shown="a few", min=1
-    )
-    full: bool = option(False, "", "As many inputs as a published page has.", "--full")
-    device: str = option("auto", "DEVICE", "auto, cpu or cuda.", "--device")
-    seed: int = option(0, "NUMBER", "Of the inputs' order and of every draw.", "--seed", min=0)
+    ),
+    full: bool = option(False, "", "As many inputs as a published page has.", "--full"),
+    device: str = option("auto", "DEVICE", "auto, cpu or cuda.", "--device"),
+    seed: int = option(0, "NUMBER", "Of the inputs' order and of every draw.", "--seed", min=0),
     ours: bool = option(
         False, "", "Measure SEA with a budget alone, beside the archive's scores.", "--ours"
-    )
-    output: Path = option(Path("out/bench"), "FOLDER", "Folder for the page.", "--output", "-o")
+    ),
+    output: Path = option(Path("out/bench"), "FOLDER", "Folder for the page.", "--output", "-o"),
     cache: Path | None = option(
-        None, "FOLDER", "Remembers every input's result, so that a run can be resumed.", "--cache",
-        shown="$SEA_NN_CACHE/bench or ~/.cache/sea_nn/bench",
-    )  # fmt: skip
-
-
-def bench(o: Bench) -> None:
+        None, "FOLDER", "Remembers results by input.", "--cache", shown="in $SEA_NN_CACHE, ~/.cache"
+    ),
+) -> None:
     """Run an experiment and write its page (NAME.md) and its scores by input.
 
     A run that was interrupted goes on where it was.
@@ -43,33 +37,33 @@ def bench(o: Bench) -> None:
       sea bench budgets_pets --ours --inputs 24
       sea bench mass --full --device cuda
     """
-    if o.full:
-        o.refuse(("inputs",), "--full and {} both say how many inputs: give one of them")
-    if not o.name:
-        _list(o.output)
+    if full and inputs is not None:
+        raise InputError("--full and --inputs both say how many inputs: give one of them")
+    if not name:
+        _list(output)
         return
-    check_device(o.device)
-    check_folder(o.output)
+    check_device(device)
+    check_folder(output)
 
     from sea_bench.catalogue import find_experiments
     from sea_bench.experiments import run_experiment
 
-    chosen = find_experiments(o.name)
+    chosen = find_experiments(name)
     for experiment in chosen:
         every = experiment.n_inputs
-        count = o.inputs or (every if o.full else min(experiment.quick, every))
-        command = f"sea bench {experiment.name} --inputs {count} --seed {o.seed}"
-        command += f" --device {o.device}" if o.device != "auto" else ""
-        command += " --ours" if o.ours else ""
+        count = inputs or (every if full else min(experiment.quick, every))
+        command = f"sea bench {experiment.name} --inputs {count} --seed {seed}"
+        command += f" --device {device}" if device != "auto" else ""
+        command += " --ours" if ours else ""
         with open_bar("preparing", 100) as bar:
             result = run_experiment(
                 experiment,
                 count=count,
-                device=o.device,
-                seed=o.seed,
-                out=o.output,
-                cache=o.cache,
-                ours=o.ours,
+                device=device,
+                seed=seed,
+                out=output,
+                cache=cache,
+                ours=ours,
                 command=command,
                 tell=lambda text, done, total: bar(text, 100 * done // max(1, total)),
             )

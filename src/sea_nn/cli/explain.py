@@ -5,7 +5,7 @@ import glob
 import json
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -183,10 +183,10 @@ class Run(Settings):
     """The options of ``sea run``."""
 
     source: str = option(
-        MISSING, "SOURCE", "A folder or glob of pictures or NIfTI volumes, a CSV or Parquet table "
+        ..., "SOURCE", "A folder or glob of pictures or NIfTI volumes, a CSV or Parquet table "
         "(of paths or features), or .safetensors/.npz files.",
     )  # fmt: skip
-    output: Path = option(MISSING, "FOLDER", "Folder to write to.", "--output", "-o")
+    output: Path = option(..., "FOLDER", "Folder to write to.", "--output", "-o")
     target: str | None = option(
         None, "CLASS", "Class to explain, a number or a name, or 'label' for the true one.",
         "--target", shown="predicted",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import typer
 
 from sea_nn.cli.explain import gather_pictures
-from sea_nn.cli.options import ModelOptions, Table, option
+from sea_nn.cli.options import ModelOptions, option
 from sea_nn.cli.terminal import FAILED, make_table, open_bar, say, translate
 from sea_nn.config import BUDGETS
 from sea_nn.errors import InputError
@@ -17,14 +17,9 @@ from sea_nn.vision.names import KNOWN
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Methods(Table):
-    """The options of ``sea methods``."""
-
-    name: str | None = option(None, "[NAME]", "One member, to see its options.", shown="all")
-
-
-def methods(o: Methods) -> None:
+def methods(
+    name: str | None = option(None, "[NAME]", "One member, to see its options.", shown="all"),
+) -> None:
     """List the members that an ensemble can have, with their costs, and the ready ensembles.
 
     Examples:
@@ -32,8 +27,8 @@ def methods(o: Methods) -> None:
       sea methods smooth_ig
       sea explain cat.jpg --methods saliency,grad_cam,occlusion
     """
-    if o.name is not None:
-        _print_options(get(o.name))
+    if name is not None:
+        _print_options(get(name))
         return
     table = make_table("Members", "name", "passes", "signed", "needs", "reference")
     table.columns[1].justify = "right"
@@ -67,7 +62,7 @@ def _print_options(member: Member) -> None:
     say(f"Set by --set, such as --set {member.name}.{next(iter(member.defaults))}=VALUE")
 
 
-def models(o: Table) -> None:
+def models() -> None:
     """List the models that can be explained by name, and where they come from.
 
     Examples:

@@ -1,10 +1,9 @@
-"""The table of options: what each is called, what it means and what it may be, for every command.
+"""Options: what each is called, what it means and what it may be.
 
-A command takes one table, and Typer is shown its fields. Nothing here imports PyTorch: what is
-wrong with a command is said within a second, before a model is loaded.
+A command's parameters are options, or one table of them, whose fields Typer is shown. Nothing here
+imports PyTorch: what is wrong with a command is said within a second, before a model is loaded.
 """
 
-import dataclasses
 import difflib
 import json
 import os
@@ -50,26 +49,25 @@ Shape = tuple[int, int]
 def option(
     default: Any, metavar: str, text: str, *names: str, shown: bool | str = True, **more: Any
 ) -> Any:
-    """A field that is an option, or without names an argument: default, metavar, help, names.
+    """A parameter that is an option, or without names an argument: default, metavar, help, names.
 
     ``metavar`` stands for its value in help ("" for a flag), ``shown`` for a default of None;
-    ``min`` and ``max`` are limits. ``dataclasses.MISSING`` is the default of what must be given.
+    ``min`` and ``max`` are limits. ``...`` is the default of what must be given.
     """
     kind: Any = typer.Option if names else typer.Argument
-    info = kind(*names, help=text, metavar=metavar, show_default=shown, **more)
-    name = names[0] if names else metavar
-    return dataclasses.field(default=default, metadata={"typer": info, "name": name})
+    return kind(default, *names, help=text, metavar=metavar, show_default=shown, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Options that can tell which of them were given."""
+    """Options that several commands share, or that can tell which of them were given."""
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
         """Refuse the first of these options that was given; ``reason`` has its place as {}."""
         for one in fields(self):
-            if one.name in names and getattr(self, one.name) not in (one.default, []):
-                raise InputError(reason.format(one.metadata["name"]))
+            info: Any = one.default
+            if one.name in names and getattr(self, one.name) not in (info.default, []):
+                raise InputError(reason.format([*(info.param_decls or ()), info.metavar][0]))
 
 
 @dataclass(frozen=True, kw_only=True)

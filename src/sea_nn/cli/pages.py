@@ -1,11 +1,11 @@
 """``sea report``, ``sea summary`` and ``sea app``: pages to look closer, in a file or served."""
 
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sea_nn.cli.explain import find_files
-from sea_nn.cli.options import DEFAULT_MODEL, Table, check_device, check_folder, option
+from sea_nn.cli.options import DEFAULT_MODEL, check_device, check_folder, option
 from sea_nn.cli.terminal import open_bar, say, show
 from sea_nn.errors import InputError
 from sea_nn.explanation.atomic import find_target
@@ -16,18 +16,13 @@ LOCAL, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 MANIFEST = "manifest.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report(Table):
-    """The options of ``sea report``."""
-
+def report(
     explanations: list[str] = option(
-        MISSING, "FILES...", "Saved explanations, folders that hold some, or globs."
-    )
-    output: Path = option(Path("report.html"), "FILE", "File to write.", "--output", "-o")
-    title: str = option("SEA explanations", "TEXT", "The page's heading.", "--title")
-
-
-def report(o: Report) -> None:
+        ..., "FILES...", "Saved explanations, folders that hold some, or globs."
+    ),
+    output: Path = option(Path("report.html"), "FILE", "File to write.", "--output", "-o"),
+    title: str = option("SEA explanations", "TEXT", "The page's heading.", "--title"),
+) -> None:
     """Build one HTML report, which needs no network, from saved explanations.
 
     Examples:
@@ -35,14 +30,14 @@ def report(o: Report) -> None:
       sea report run/ -o report.html  (the first 200 inputs of a folder that 'sea run' wrote)
       sea report out/cat/explanation.safetensors 'runs/*/dog/*.safetensors' --title Pets
     """
-    runs = [name for name in o.explanations if (Path(name) / MANIFEST).is_file()]
-    files = [name for name in o.explanations if name not in runs]
+    runs = [name for name in explanations if (Path(name) / MANIFEST).is_file()]
+    files = [name for name in explanations if name not in runs]
     paths, empty = find_files(files, {".safetensors"}, "saved explanations", "**/*")
     missing = [f"there is no file {show(path)}" for path in paths if not path.exists()]
     if wrong := [*empty.values(), *missing]:
         raise InputError("; ".join(wrong))
-    find_target(o.output)
-    check_folder(o.output.absolute().parent)
+    find_target(output)
+    check_folder(output.absolute().parent)
     loaded: list[Any] = []
     with open_bar("loading PyTorch", len(runs) + len(paths)) as tell:
         from sea_nn.datasets.read import read_dataset
@@ -58,25 +53,20 @@ def report(o: Report) -> None:
             # All files that `sea explain` writes have one name; their folders tell them apart.
             name = show(path.parent.name if path.stem == "explanation" else path.stem)
             loaded.append(replace(e, labels=tuple(f"{e.name(i)} ({name})" for i in range(len(e)))))
-    write_report(loaded, o.output, o.title)
+    write_report(loaded, output, title)
     n_inputs = sum(map(len, loaded))
-    say(f"Open {show(o.output)} in a browser: {n_inputs} input{'s' if n_inputs > 1 else ''}")
+    say(f"Open {show(output)} in a browser: {n_inputs} input{'s' if n_inputs > 1 else ''}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary(Table):
-    """The options of ``sea summary``."""
-
-    folder: Path = option(MISSING, "OUT", "A folder that 'sea run' wrote, finished or not.")
+def summary(
+    folder: Path = option(..., "OUT", "A folder that 'sea run' wrote, finished or not."),
     output: Path | None = option(
         None, "FOLDER", "Folder to write to.", "--output", "-o", shown="OUT/summary"
-    )
+    ),
     examples: int = option(
         4, "NUMBER", "Prototypes and outliers of each class.", "--examples", min=1
-    )
-
-
-def summary(o: Summary) -> None:
+    ),
+) -> None:
     """Show what a model looks at, class by class: an HTML page, pictures and a table.
 
     By class: the mean map, the class-level SEA map, where members disagree (with --members), likely
@@ -86,14 +76,14 @@ def summary(o: Summary) -> None:
       sea summary out
       sea summary out -o pages --examples 6
     """
-    check_run(o.folder)
-    target = o.folder / "summary" if o.output is None else o.output
+    check_run(folder)
+    target = folder / "summary" if output is None else output
     check_folder(target)
     with open_bar("reading the run, and learning maps of classes"):
         from sea_nn.datasets.read import read_dataset
         from sea_nn.datasets.summary import write_pages
 
-        found = read_dataset(o.folder).summary(n_examples=o.examples)
+        found = read_dataset(folder).summary(n_examples=examples)
         page = write_pages(found, target)
     said = f"{found.n_done} of {found.n_inputs} inputs of {found.model}"
     say(f"{said}, {len(found.classes)} classes. Open {show(page)} in a browser")
@@ -106,26 +96,20 @@ def check_run(folder: Path) -> None:
     check_extras("a whole data set", "pyarrow")
 
 
-@dataclass(frozen=True, kw_only=True)
-class App(Table):
-    """The options of ``sea app``."""
-
-    results: Path | None = option(None, "[OUT]", "A folder that 'sea run' wrote, to browse.")
-    model: list[str] | None = option(
-        None, "NAME", "A name from 'sea models', or FILE.py:FUNCTION; again, to compare.",
-        "--model", "-m", shown=DEFAULT_MODEL,
-    )  # fmt: skip
-    device: str = option("auto", "DEVICE", "auto, cpu, cuda or cuda:1.", "--device")
+def app(
+    results: Path | None = option(None, "[OUT]", "A folder that 'sea run' wrote, to browse."),
+    model: list[str] = option(
+        [DEFAULT_MODEL], "NAME", "A name, or FILE.py:FUNCTION; again, to compare.", "--model", "-m"
+    ),
+    device: str = option("auto", "DEVICE", "auto, cpu, cuda or cuda:1.", "--device"),
     host: str = option(
         LOCAL, "ADDRESS", "Where to listen; other than this machine needs a token.", "--host"
-    )
+    ),
     port: int | None = option(
         None, "NUMBER", "Where to listen.", "--port", shown="a free one from 7860", min=1, max=65535
-    )
-    browser: bool = option(True, "", "Open a browser.", "--browser/--no-browser")
-
-
-def app(o: App) -> None:
+    ),
+    browser: bool = option(True, "", "Open a browser.", "--browser/--no-browser"),
+) -> None:
     """Open a page to ask a model why: which class, why not another, what if only this is left.
 
     Nothing leaves this machine, and nothing that is uploaded is written to disk. Ctrl-C ends it.
@@ -137,26 +121,25 @@ def app(o: App) -> None:
       sea app out/  (what 'sea run' has explained)
       sea app --host 0.0.0.0 --port 8000  (prints an address with a token)
     """
-    names = o.model or [DEFAULT_MODEL]
     check_extras("the app", "gradio")
-    for name in names:
+    for name in model:
         check_model(name)
-    check_device(o.device)
-    if o.results is not None:
-        check_run(o.results)
-    with open_bar(f"loading PyTorch, Gradio, {', '.join(names)}"):
+    check_device(device)
+    if results is not None:
+        check_run(results)
+    with open_bar(f"loading PyTorch, Gradio, {', '.join(model)}"):
         from sea_nn.app.gallery import Gallery
         from sea_nn.app.page import build_page, serve
         from sea_nn.app.subjects import load_subject
         from sea_nn.cli.work import find_place
 
-        gallery = None if o.results is None else Gallery(o.results)
-        page = build_page([load_subject(name, find_place(o.device)) for name in names], gallery)
-    address = serve(page, o.host, o.port)
+        gallery = None if results is None else Gallery(results)
+        page = build_page([load_subject(name, find_place(device)) for name in model], gallery)
+    address = serve(page, host, port)
     say(f"Open {address} (Ctrl-C ends it)")
-    if o.host == EVERYWHERE:
+    if host == EVERYWHERE:
         say("From another machine, write this one's name or address in the place of localhost.")
-    if o.browser:
+    if browser:
         import webbrowser
 
         webbrowser.open(address)
