@@ -108,11 +108,10 @@ CASES = [
     Case("deconvolution", {}, captum.Deconvolution, {}, IMAGE, 1e-12),
     Case("deeplift", {}, space, {}),
     Case("deeplift", {"baselines": draw(1)}, space, {"baselines": draw(1)}),
-    Case("grad_cam", {"relu": False}, cam(3), {}, IMAGE, 1e-12, finish=resize),
-    Case("grad_cam", {"relu": True}, cam(3), FULL, IMAGE, 1e-12, finish=resize),
-    Case("grad_cam", {"layer": "1", "relu": True}, cam(1), FULL, IMAGE, 1e-12),
+    Case("grad_cam", {}, cam(3), FULL, IMAGE, 1e-12, finish=resize),
+    Case("grad_cam", {"layer": "1"}, cam(1), FULL, IMAGE, 1e-12),
     Case(
-        *("grad_cam", {"relu": False}, cam(0), {}, ("series",), 1e-12),
+        *("grad_cam", {}, cam(0), FULL, ("series",), 1e-12),
         finish=lambda maps, x: maps.expand_as(x),  # the same in every channel
     ),
     Case(

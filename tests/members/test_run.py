@@ -240,7 +240,7 @@ def test_an_in_place_model_neither_fails_nor_changes_the_input():
             InputError,
             "noise must be a finite number >= 0; got -1",
         ),
-        ({"methods": [("rise", {"keep": 1})]}, InputError, "keep must be a number between 0 and 1"),
+        ({"methods": [("rise", {"keep": 0})]}, InputError, "keep must be a finite number above 0"),
         ({"methods": "papr"}, InputError, "did you mean 'paper'"),
         ({"options": {"smooth_ig": {"n_steps": "abc"}}}, InputError, "n_steps must be a whole"),
         ({"options": {"smooth_ig": {"per_point": "maybe"}}}, InputError, "true or false"),

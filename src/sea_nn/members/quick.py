@@ -240,10 +240,8 @@ def guided_grad_cam(
     return guided_backprop(probe) * grad_cam(probe, layer, reshape)
 
 
-def grad_cam(
-    probe: Probe, layer: str | None = None, reshape: Reshape | None = None, relu: bool = True
-) -> Tensor:
-    """Return the class activation map of a layer, enlarged to the input's size, [N, 1, ...].
+def grad_cam(probe: Probe, layer: str | None = None, reshape: Reshape | None = None) -> Tensor:
+    """Return what of a layer's map speaks for the class, enlarged to the input's size, [N, 1, ...].
 
     Args:
         probe: the inputs and the model.
@@ -252,20 +250,19 @@ def grad_cam(
             layer norm over tokens.
         reshape: turns the layer's output into [N, channels, height, width]. Left out, tokens
             [N, tokens, channels] are laid on a grid of the input's shape, less a class token.
-        relu: keep the evidence for the class only, as the authors do.
     """
     if not probe.features.kind.neighbours:
         raise UnfitError(
             f"grad_cam needs inputs with positions, [N, channels, ...]; got {list(probe.x.shape)}. "
             "Use saliency, integrated_gradients or smooth_ig"
         )
-    key = "grad_cam", layer, reshape, relu
+    key = "grad_cam", layer, reshape
     if key not in probe.cache:
         name, cams = layer, list[Tensor]()
         for rows, _ in probe.parts():
             name, cam = _read_layers(probe, name, rows, reshape)
             cams.append(cam)
-        made = torch.cat(cams).clamp(min=0) if relu else torch.cat(cams)
+        made = torch.cat(cams).clamp(min=0)
         mode = ("linear", "bilinear", "trilinear")[probe.x.ndim - 3]
         size = probe.x.shape[2:]
         probe.cache[key] = functional.interpolate(made, size, mode=mode, align_corners=False)

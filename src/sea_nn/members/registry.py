@@ -92,19 +92,12 @@ def _check_flag(name: str, value: Any) -> None:
         raise InputError(f"{name} must be true or false; got {value!r}")
 
 
-def _check_share(name: str, value: Any) -> None:
-    check_number(name, value, above=0)
-    if value >= 1:
-        raise InputError(f"{name} must be a number between 0 and 1; got {value!r}")
-
-
 _COUNTS = ("n_steps", "n_samples", "n_masks", "n_segments", "cells", "passes", "window", "stride")
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     **dict.fromkeys(_COUNTS, partial(check_whole, least=1)),
     **dict.fromkeys(("noise", "stdev", "alpha"), check_number),
-    **dict.fromkeys(("per_point", "relu"), _check_flag),
-    "kernel_width": partial(check_number, above=0),
-    "keep": _check_share,
+    **dict.fromkeys(("kernel_width", "keep"), partial(check_number, above=0)),
+    "per_point": _check_flag,
 }
 """What the package's own members take, by the name of the option."""
 
@@ -245,7 +238,7 @@ _NATIVE: tuple[tuple[str, str, Any, bool, frozenset[str], Options, str], ...] = 
      "Springenberg et al. 2015, arXiv:1412.6806"),
     ("deconvolution", "quick", 1, True, _MODULE, {},
      "Zeiler and Fergus 2014, arXiv:1311.2901"),
-    ("grad_cam", "quick", 1, False, _LAYER, {"layer": None, "reshape": None, "relu": True},
+    ("grad_cam", "quick", 1, False, _LAYER, {"layer": None, "reshape": None},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
     ("guided_grad_cam", "quick", 2, True, _LAYER, {"layer": None, "reshape": None},
      "Selvaraju et al. 2017, arXiv:1610.02391"),
