@@ -308,7 +308,7 @@ def test_bars_against_a_class_are_as_long_as_those_for_it(browse):
     assert shown[0, False] == pytest.approx(own / against, abs=0.02)
 
 
-def test_gains_below_zero_take_the_sum_down_and_both_sides_are_said(browse):
+def test_gains_below_zero_are_drawn_and_both_sides_are_said(browse):
     e = explain_line(1.0, -3.0, 0.0)
     b = browse(e)
     above, below = (float(side) for side in e.sum_gains())
@@ -316,10 +316,10 @@ def test_gains_below_zero_take_the_sum_down_and_both_sides_are_said(browse):
     sides = re.search(r"\(([\d.]+) for it, which the map has, ([\d.]+) against it\)", said)
     assert [float(side) for side in sides.groups()] == pytest.approx([above, below], abs=0.01)
     assert "checked, equal" in said
-    path = b.run("return document.querySelector('#gains .line').getAttribute('d')")
+    path = b.run("return document.querySelector('#gains .gain').getAttribute('d')")
     heights = [float(point.split()[1]) for point in re.split("[ML]", path)[1:]]
-    low, high = min(0, above - below, float(e.gains.min())), above
-    places = [204 - 174 * (v - low) / (high - low) for v in e.gains[0].cumsum(0).tolist()]
+    low, high = min(0, float(e.gain_intervals.min())), float(e.gain_intervals.max())
+    places = [204 - 174 * (v - low) / (high - low) for v in e.gains[0].tolist()]
     assert heights == pytest.approx(places, abs=0.2)
 
 

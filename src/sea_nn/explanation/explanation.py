@@ -200,7 +200,7 @@ def _cut_part(e: Any, which: int | str) -> dict[str, Any]:
         raise InputError(f"the parts are {known}; got {which!r}")
     part, sizes = e.parts[number], [math.prod(part.shape) for part in e.parts]
 
-    def cut(values: Tensor) -> Tensor:
+    def cut(values: Tensor) -> Any:
         """The part of values [..., V], in its own shape."""
         return values.split(sizes, -1)[number].unflatten(-1, part.shape)
 

@@ -69,27 +69,23 @@ function drawCurve({ curve, group }) {
   return [svg, make("p", note, "faint")];
 }
 
-// What each feature adds, with the interval it lies in where that is known, and the sum so far.
+// What each feature adds, with the interval it lies in where that is known.
 function drawGains({ group, gains, intervals, sums, sides: [above, below] }) {
-  const unit = group.gain_unit, { n, noun, stops } = group;
-  const whole = unit ? 1 : above || 1, reached = [0];   // without a unit, shares of the gains above 0
-  const added = Array.from(gains, (g) => g / whole);
-  added.forEach((g, k) => reached.push(reached[k] + g));
-  const low = [...added, 0].reduce((a, b) => Math.min(a, b), reached.at(-1)), high = reached.reduce((a, b) => Math.max(a, b)) || (low < 0 ? 0 : 1);
-  const at = (p) => along(logPlace(p, n)), height = (v) => up((v - low) / (high - low)), across = [];
+  const unit = group.gain_unit, { n, noun, stops } = group, across = [];
+  const added = Array.from(gains, (g) => g / (unit ? 1 : above || 1));   // without a unit, shares of the gains above 0
+  const every = [0, ...added, ...(intervals ?? [])];
+  const low = every.reduce((a, b) => Math.min(a, b)), high = every.reduce((a, b) => Math.max(a, b)) || (low < 0 ? 0 : 1);
+  const at = (p) => along(logPlace(p, n)), height = (v) => up((v - low) / (high - low));
   for (let p = 1; p <= n; p *= 10) across.push([logPlace(p, n), count(p)]);
-  const upward = roundMarks(low, high).map(([t, text]) => [t, unit ? text : `${Math.round(100 * (low + t * (high - low)))}%`]);
-  const label = `The gain of each of ${count(n)} ${noun[1]} in SEA's order, and the sum so far.`;
-  const svg = makeChart(label, across, upward, `${noun[1]}, in SEA's order (log scale)`);
+  const upward = roundMarks(low, high).map(([t, text]) => [t, unit ? text : percent(Number(text))]);
+  const svg = makeChart(`The gain of each of ${count(n)} ${noun[1]} in SEA's order.`, across, upward, `${noun[1]}, in SEA's order (log scale)`);
   const shown = n <= MOST_INTERVALS ? Array.from(gains, (_, k) => k + 1) : stops;
   if (intervals) for (const p of shown) {
     const [from, to] = [intervals[2 * p - 2], intervals[2 * p - 1]], unsure = from <= 0 && to >= 0;
     svg.append(draw("line", { x1: at(p), x2: at(p), y1: height(from), y2: height(to), class: unsure ? "interval unsure" : "interval" }));
   }
   svg.append(draw("path", { d: trace(stops.map((p) => [at(p), height(added[p - 1])])), class: "gain" }));
-  svg.append(draw("path", { d: trace(stops.map((p) => [at(p), height(reached[p])])), class: "line left" }));
-  svg.append(draw("text", { x: box.left, y: 14, class: "name-left" }, unit ? `— sum, ${unit}` : "— share so far"));
-  svg.append(draw("text", { x: box.right, y: 14, class: "name-gain", "text-anchor": "end" }, "- - gain"));
+  svg.append(draw("text", { x: box.left, y: 14, class: "name-gain" }, unit ? `gain, ${unit}` : "gain, share of the total"));
   const note = make("p", undefined, "faint");
   if (intervals) note.append("Upright lines are the intervals that gains lie in; faint ones hold 0: whether these features count is not known. ");
   if (sums) {
