@@ -14,10 +14,9 @@ from sea_nn import (
     SEAConfig,
     aggregate,
     ensemble,
-    ensemble_class,
     read_dataset,
 )
-from sea_nn.errors import AssumptionWarning, InputError, KindError
+from sea_nn.errors import InputError, KindError
 from tests.helpers.functions import maps
 
 GOOD = maps(2, shape=(4, 5)).float()
@@ -245,16 +244,6 @@ def test_too_many_features_are_refused_before_learning():
     maps[..., 0] = 1
     with pytest.raises(InputError, match="at most 2\\^22 = 4,194,304 features"):
         ensemble(maps, SEAConfig(epochs=10**9))
-
-
-@pytest.mark.parametrize("call", [ensemble, aggregate])
-def test_three_axes_that_look_like_one_picture_are_read_with_a_warning(call):
-    picture = torch.rand(3, 20, 20, generator=torch.Generator().manual_seed(0))
-    with pytest.warns(AssumptionWarning, match=r"3 inputs with 20 methods.*unsqueeze\(0\)"):
-        assert call(picture).attribution.shape == (3, 20)
-    assert call(picture.unsqueeze(0)).attribution.shape == (1, 20, 20)
-    assert call(picture[:, :16]).attribution.shape == (3, 20)
-    assert ensemble_class(picture[:, :12]).attribution.shape == (1, 20)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

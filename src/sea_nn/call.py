@@ -39,8 +39,18 @@ from sea_nn.questions.absent import NEED_NEIGHBOURS, check_background, choose_ab
 from sea_nn.several import Several
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
-STARTING = ("integrated_gradients", "smooth_ig", "deeplift", "occlusion", "rise", "lime")
-STARTING += ("kernel_shap", "gradient_shap")
+STARTING = frozenset(
+    [
+        "integrated_gradients",
+        "smooth_ig",
+        "deeplift",
+        "occlusion",
+        "rise",
+        "lime",
+        "kernel_shap",
+        "gradient_shap",
+    ]
+)
 """Members whose maps depend on the baseline."""
 LEAST_QUESTIONS = 3
 MOST_QUESTIONS = 100_000

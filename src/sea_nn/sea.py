@@ -172,5 +172,5 @@ class SEA(Attribution):  # type: ignore[misc]
         """
         given = (x, target, baselines, background, feature_mask)
         more = (additional_forward_args, internal_batch_size, labels)
-        ways = (about or About(), constraints, previous, running or Running())
+        ways: Any = (about or About(), constraints, previous, running or Running())
         return explain(prepare(self.settings, Request(*given, *more, *ways)))

@@ -103,7 +103,7 @@ def test_a_batch_is_its_inputs_one_by_one(name, monkeypatch):
     config, given_maps = CONFIGS[name], maps(5, shape=(6, 7))
     together = ensemble(given_maps, config)
     room = import_module("sea_nn.paper.ensemble")  # the name is the function's too
-    monkeypatch.setattr(room, "_count_rows", lambda *given: 2)
+    monkeypatch.setattr(room, "ROOM", 2 * 42)
     chunked = ensemble(given_maps, config)
     for scorer in (together.scorer, chunked.scorer):
         assert not any(p.requires_grad for p in scorer.parameters())

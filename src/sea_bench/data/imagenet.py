@@ -71,8 +71,8 @@ def read_tiny_imagenet(place: Place) -> ImageSet:
         else:
             read = partial(read_zipped, archive, file)
         box = (x1, y1, x2 + 1, y2 + 1)
-        about = {"boxes": (box,), "imagenet": index[wnid]}
-        items.append(Item(Path(file).stem, read, wnids.index(wnid), **about))
+        label = wnids.index(wnid)
+        items.append(Item(Path(file).stem, read, label, boxes=(box,), imagenet=index[wnid]))
     return ImageSet(tuple(items), tuple(load_imagenet_labels()[index[wnid]] for wnid in wnids))
 
 

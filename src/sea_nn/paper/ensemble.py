@@ -13,7 +13,6 @@
 import math
 import warnings
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -32,6 +31,8 @@ from sea_nn.paper.heatmaps import (
     upsample,
 )
 
+ROOM = 1 << 20
+"""Weights of first layers that are learned at once: some 100 MiB."""
 EPSILON = 1e-6
 AGGREGATORS = ("mean", "variance", "geometric", "borda")
 
@@ -100,12 +101,9 @@ def ensemble(
     config = check_config(config)
     heatmaps = check_heatmaps(heatmaps, quiet)
     weights = check_weights(weights, heatmaps)
-    (count, m), shape = heatmaps.shape[:2], tuple(heatmaps.shape[2:])
+    count, shape = len(heatmaps), tuple(heatmaps.shape[2:])
     if config.grid is not None and len(shape) != 2:
-        raise InputError(
-            f"a grid needs heatmaps with two axes [N, m, H, W]; these have shape {shape} an input: "
-            "set grid=None"
-        )
+        raise InputError(f"a grid needs heatmaps [N, m, H, W], not of shape {shape}: set grid=None")
     grid = None if config.grid is None else tuple(map(min, config.grid, shape))
     masks = read_constraints(required, forbidden, epsilon, count, shape, grid)
     bound = any(bool(mask.any()) for mask in masks)
@@ -113,7 +111,8 @@ def ensemble(
     n, pixels = math.prod(grid or shape), math.prod(shape)
     check_count(n if config.margin_weight == 0 else pixels)  # sets are sorted before pooling
     remove_ties = config.reading == "paper"
-    size = _count_rows(n, pixels, m, config, heatmaps.device)
+    units = 1 if config.constant_start else max(config.widths, default=1)
+    size = max(1, ROOM // (pixels * units))
     parts: list[tuple[Tensor, ...]] = []
     scorers: list[DSF] = []
     vanished = False
@@ -141,18 +140,6 @@ def ensemble(
         )
     maps, order, gains, history = map(torch.cat, zip(*parts, strict=True))
     return Ensemble(maps, order, gains, join(scorers), history, grid or shape, config)
-
-
-def _count_rows(n: int, pixels: int, m: int, config: SEAConfig, device: torch.device) -> int:
-    """Return how many inputs fit in the memory that is fastest (CPU) or at hand (GPU)."""
-    sets = m * len(config.thresholds) if config.margin_weight else 0
-    row = 8 * n * (m + 6) + n * sets + 8 * 50 * sets
-    if n < pixels:  # heatmaps and sets are pooled onto a grid
-        row += 8 * pixels * (m + sets)
-    if not config.constant_start:
-        row += 8 * 6 * sum(a * b for a, b in pairwise((n, *config.widths, 1)))
-    room = torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 64 << 20
-    return max(1, room // row)
 
 
 def ensemble_class(

@@ -201,7 +201,7 @@ class Trainer:
         m, r = data.heatmaps.shape[1], data.sets.shape[1] if self.chains is not None else 0
         ones, maps, sets, best = values.split([1, m, r, r], 1)
         # f should already be saturated on each heatmap [M2] ...
-        loss = config.heatmap_weight * (data.weights * (ones - maps)).sum(1)
+        loss: Tensor = config.heatmap_weight * (data.weights * (ones - maps)).sum(1)
         if r:  # ... and no set of the same size should be better than a binarised one [M3].
             missing = (config.margin + best - sets).clamp_min(0)
             loss = loss + config.margin_weight * (self.set_weights * missing).sum(1)

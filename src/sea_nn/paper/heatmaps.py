@@ -15,12 +15,10 @@ import torch
 from torch import Tensor
 
 from sea_nn.config import check_number
-from sea_nn.errors import AssumptionWarning, InputError, KindError
+from sea_nn.errors import InputError, KindError
 from sea_nn.features import expand_mask, number_cells, read_tensor, sum_cells
 from sea_nn.paper.exact import sort_features
 
-MANY_METHODS = 16
-"""More methods than this, on tables, are taken for the rows of a picture: [m, H, W]."""
 LEAST_GAIN = 1e-3
 """The least gain of a required feature, where nobody says it."""
 
@@ -83,8 +81,7 @@ def upsample(maps: Tensor, size: Sequence[int]) -> Tensor:
 def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
     """Heatmaps [N, m, *shape] in [0, 1], detached and real, or an error that says what is wrong.
 
-    ``quiet`` leaves out the warnings, of constant heatmaps and of three axes that look like
-    [m, H, W].
+    ``quiet`` leaves out the warning of constant heatmaps.
     """
     must = "heatmaps must be one tensor [N, m, *shape], such as torch.stack(maps, dim=1)"
     heatmaps = read_tensor(heatmaps, must)
@@ -98,19 +95,10 @@ def check_heatmaps(heatmaps: Tensor, quiet: bool = False) -> Tensor:
             "heatmaps must be [N, m, *shape] with at least one method and one feature; got shape "
             f"{list(heatmaps.shape)}: unsqueeze(0) a single input"
         )
-    count, m = heatmaps.shape[:2]
-    if not quiet and heatmaps.ndim == 3 and 1 < count <= MANY_METHODS < m:
-        warnings.warn(
-            f"heatmaps {list(heatmaps.shape)} were read as {count} inputs with {m} methods and "
-            f"{heatmaps.shape[2]} features each; for {count} heatmaps [m, H, W] of one picture, "
-            "give heatmaps.unsqueeze(0)",
-            AssumptionWarning,
-            stacklevel=3,
-        )
     heatmaps = heatmaps.detach()
     if not heatmaps.is_floating_point():
         heatmaps = heatmaps.to(torch.float32)
-    if count == 0:
+    if len(heatmaps) == 0:
         return heatmaps
     low, high = heatmaps.flatten(2).aminmax(dim=2)
     for bad, what in (
