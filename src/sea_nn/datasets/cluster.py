@@ -33,7 +33,6 @@ ATTEMPTS = 3
 """How many workers may die with a shard before it is given up."""
 STALL = 180.0
 """Seconds without any shard done after which it is said what the cluster has free."""
-STORE = 128 << 20  # bytes of Ray's object store when it is started here; the model travels by it
 
 
 class WorkerLossError(SEAError, RuntimeError):
@@ -48,7 +47,7 @@ def run_on_ray(
     Without an address, Ray is started on this machine. Returns the shards that were given up.
     """
     on_gpu = job.manifest.device == "cuda"
-    with _connect(workers, address, job) as ray:
+    with _connect(workers, address) as ray:
         # A process is kept from shard to shard, and what it lost is started again here.
         kept = {"max_calls": 0, "max_retries": 0}
         remote = ray.remote(num_cpus=int(not on_gpu), num_gpus=int(on_gpu), **kept)(_do).remote
@@ -68,7 +67,6 @@ def share_out(
             while queue and len(running) < workers and not progress.signal:
                 task = queue.popleft()
                 running[start(task)] = task
-            progress.workers = len(running)
             for future in ray.wait(list(running), timeout=1.0)[0]:
                 task, seen = running.pop(future), time.monotonic()
                 try:
@@ -114,7 +112,7 @@ def _do(job: Job, task: Task) -> Counter[str]:
 
 
 @contextmanager
-def _connect(workers: int, address: str | None, job: Job) -> Iterator[Any]:
+def _connect(workers: int, address: str | None) -> Iterator[Any]:
     """Ray, started here or at the address, unless the caller has it already."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = import_extra("ray", "work by several processes")
@@ -123,14 +121,8 @@ def _connect(workers: int, address: str | None, job: Job) -> Iterator[Any]:
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
-        model = job.sea.forward_func
-        weights = model.state_dict().values() if isinstance(model, nn.Module) else ()
-        options |= {
-            "include_dashboard": False,
-            "_node_ip_address": "127.0.0.1",  # nobody else is meant to reach it
-            "num_cpus": workers + 1,
-            "object_store_memory": max(STORE, 3 * sum(w.nbytes for w in weights)),
-        }
+        options |= {"include_dashboard": False, "num_cpus": workers + 1}
+        options["_node_ip_address"] = "127.0.0.1"  # nobody else is meant to reach it
     try:
         # "local": not a cluster that happens to run, or ran, on this machine.
         ray.init(address=address or "local", **options)

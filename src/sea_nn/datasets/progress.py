@@ -10,8 +10,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-EVERY = 20.0
-"""Seconds between lines where there is no terminal; on one, the line is always the last one."""
+EVERY = 10.0  # seconds between lines
 STOPS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -20,7 +19,7 @@ class _DropError(BaseException):
 
 
 class Progress:
-    """Tells of inputs, evaluations, failures, workers and time left on standard error.
+    """Tells of inputs, evaluations, failures and time left on standard error.
 
     Of ``total`` inputs, ``before`` were done by earlier calls; ``counts`` are of what this one has
     committed, and ``opened`` are explained but not yet committed. As a context it takes the
@@ -29,9 +28,8 @@ class Progress:
 
     def __init__(self, total: int, before: int = 0, quiet: bool = False) -> None:
         self.total, self.before, self.quiet = total, before, quiet
-        self.counts, self.opened, self.workers, self.signal = Counter[str](), 0, 0, 0
+        self.counts, self.opened, self.signal = Counter[str](), 0, 0
         self.started = self._told = time.monotonic()
-        self._terminal = not quiet and sys.stderr.isatty()
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Progress:
@@ -43,8 +41,6 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        if self._terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
         if kind is _DropError:
             raise KeyboardInterrupt from None
 
@@ -66,10 +62,9 @@ class Progress:
         self._show()
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print one line, unless nothing is to be told."""
         if not self.quiet:
-            start = "\r\033[K" if self._terminal else ""
-            print(f"{start}{text}", file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)
 
     def end(self, text: str) -> None:
         """End as the signal asked, if one came: KeyboardInterrupt, or exit code 143."""
@@ -79,22 +74,16 @@ class Progress:
 
     def describe(self) -> str:
         """The state in one line."""
-        counts = self.counts
-        fresh = counts["n_inputs"]
-        parts = [
-            f"{self.before + fresh} of {self.total} inputs, {counts['evaluations']} evaluations"
-        ]
-        parts += [f"{counts['failed']} failed"] if counts["failed"] else []
-        parts += [f"{self.workers} workers"] if self.workers > 1 else []
+        fresh, counts = self.counts["n_inputs"], self.counts
+        said = f"{self.before + fresh} of {self.total} inputs, {counts['evaluations']} evaluations"
+        if counts["failed"]:
+            said += f", {counts['failed']} failed"
         if fresh := fresh + self.opened:
             pace = (time.monotonic() - self.started) / fresh
-            left = timedelta(seconds=round(pace * (self.total - self.before - fresh)))
-            parts.append(f"{left} left")
-        return ", ".join(parts)
+            said += f", {timedelta(seconds=round(pace * (self.total - self.before - fresh)))} left"
+        return said
 
     def _show(self) -> None:
-        if self._terminal:
-            print(f"\r\033[K{self.describe()}", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() - self._told >= EVERY:
+        if time.monotonic() - self._told >= EVERY:
             self._told = time.monotonic()
             self.say(self.describe())
