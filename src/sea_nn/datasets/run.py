@@ -30,7 +30,7 @@ from sea_nn.datasets.shard import Job, Task, do_shard, find_device
 from sea_nn.datasets.sources import Source, open_source
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.explanation.atomic import check_path
-from sea_nn.features import find_kind
+from sea_nn.features import check_input, find_kind
 from sea_nn.model.opening import open_model
 from sea_nn.model.outputs import Output, find_output
 from sea_nn.sea import SEA
@@ -192,21 +192,17 @@ def _load_sample(source: Source, sea: SEA, quiet: bool) -> tuple[tuple[int, ...]
     failure, operation, tried = "", "", min(len(source), N_TRIED)
     for index in range(tried):
         try:
-            x = source.read(index).x
-            if not 1 <= x.ndim <= 4 or x.numel() == 0:
-                raise InputError(
-                    "an input must be columns [F], a series [C, T], an image [C, H, W] or a "
-                    f"volume [C, D, H, W]; it is {list(x.shape)}"
-                )
-            shape = shape or tuple(x.shape)
+            x = source.read(index).x.unsqueeze(0)
+            if shape and x.shape[1:] != shape:
+                continue
+            check_input(x)
+            shape = tuple(x.shape[1:])
             if settings.output is not None:
                 return shape, sea
-            if x.shape == shape and bool(x.isfinite().all()):
-                x = x.unsqueeze(0).to(find_device(model))
-                quietly = warnings.catch_warnings(action="ignore", category=AssumptionWarning)
-                with quietly, open_model(model, x) as probe:
-                    answers.append(probe.whole)
-                    operation = probe.operation
+            quietly = warnings.catch_warnings(action="ignore", category=AssumptionWarning)
+            with quietly, open_model(model, x.to(find_device(model))) as probe:
+                answers.append(probe.whole)
+                operation = probe.operation
         except Exception as error:  # it gets its own row later
             failure = failure or f"{source.ids[index]}: {error}"
         if len(answers) == N_SAMPLE:
