@@ -251,8 +251,9 @@ def read_file(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:
             key: tuple(value) if isinstance(value, list) else value
             for key, value in fields["preprocess"].items()
         }
-        fields |= {"preprocess": Preprocess(**recipe), "classes": tuple(fields["classes"])}
-        return ModelCard(**fields), load_file(path)
+        known = {key: fields[key] for key in ModelCard.__dataclass_fields__}
+        known |= {"preprocess": Preprocess(**recipe), "classes": tuple(fields["classes"])}
+        return ModelCard(**known), load_file(path)
     except (SafetensorError, TypeError, KeyError, ValueError) as error:
         raise InputError(
             f"{path} is not a classifier of this version ({error}). {AGAIN}"

@@ -39,17 +39,9 @@ from sea_nn.questions.absent import NEED_NEIGHBOURS, check_background, choose_ab
 from sea_nn.several import Several
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
-STARTING = frozenset(
-    [
-        "integrated_gradients",
-        "smooth_ig",
-        "deeplift",
-        "occlusion",
-        "rise",
-        "lime",
-        "kernel_shap",
-        "gradient_shap",
-    ]
+STARTING: tuple[str, ...] = (
+    *("integrated_gradients", "smooth_ig", "deeplift", "occlusion", "rise"),
+    *("lime", "kernel_shap", "gradient_shap"),
 )
 """Members whose maps depend on the baseline."""
 LEAST_QUESTIONS = 3
