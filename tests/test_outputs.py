@@ -125,7 +125,7 @@ def test_what_the_caller_says_counts():
         find_output(torch.tensor([[2.0, -1.0]]), "probabilities")
     with pytest.raises(InputError, match="'logits', 'probabilities', 'sigmoid', 'labels', 'value'"):
         SEA(build("logits"), FAST, output="softmax")
-    with pytest.raises(KindError, match="int"):
+    with pytest.raises(InputError, match="got 3"):
         compute_maps(build("logits"), torch.rand(1, 64), methods=FAST, output=3)
 
 

@@ -56,7 +56,7 @@ def test_rise_does_not_depend_on_the_chunks_and_hides_with_the_baseline(image):
     whole = ours(*image, "rise", n_masks=50, baselines=0.5)
     assert same(ours(*image, "rise", n_masks=50, baselines=0.5, limit=2), whole, 1e-12)
     assert not torch.allclose(ours(*image, "rise", n_masks=50), whole)
-    with pytest.raises(MemberError, match=r"images \[N, C, H, W\].*members for it: saliency"):
+    with pytest.raises(MemberError, match=r"images \[N, C, H, W\].*sea methods"):
         ours(build_table(), torch.randn(1, 6, dtype=torch.float64), 0, "rise")
 
 

@@ -225,7 +225,7 @@ def test_an_in_place_model_neither_fails_nor_changes_the_input():
         ({"x": [[1.0]]}, KindError, "got list"),
         ({"x": torch.full((1, 3, 12, 12), torch.nan)}, InputError, "clean the input"),
         ({"x": torch.zeros(1, 3, 5, 5)}, InputError, r"could not run on x.*\[1, 3, 5, 5\]"),
-        ({"x": images().double()}, InputError, "the model is torch.float32 on cpu"),
+        ({"x": images().double()}, InputError, r"could not run on x, torch.float64"),
         ({"target": 3}, InputError, "valid targets are 0 to 2"),
         ({"methods": ()}, InputError, "methods is empty.*saliency.*paper"),
         ({"methods": ""}, InputError, "methods is empty"),

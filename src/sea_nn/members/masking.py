@@ -227,18 +227,15 @@ def draw_coalitions(
     if count < 2:
         raise InputError(f"kernel_shap needs n_samples >= 2, got {n_samples}")
     sizes = np.arange(1, n_features)
+    kernel = (n_features - 1) / (sizes * (n_features - sizes))  # its mass on each size
     if n_samples is None and count == 2**n_features:
-        codes = torch.arange(count)
-        on = (codes[:, None] >> torch.arange(n_features) & 1).float()
-        kernel = np.full(n_features + 1, FULL_WEIGHT)
-        chosen = np.array([float(math.comb(n_features, int(k))) for k in sizes])
-        kernel[1:-1] = (n_features - 1) / (chosen * sizes * (n_features - sizes))
-        return on, kernel[on.sum(1).long().numpy()]
+        on = (torch.arange(count)[:, None] >> torch.arange(n_features) & 1).float()
+        each = kernel / [math.comb(n_features, int(k)) for k in sizes]
+        return on, np.array([FULL_WEIGHT, *each, FULL_WEIGHT])[on.sum(1).long().numpy()]
     on = torch.ones(count, n_features)
     on[1] = 0
-    # The kernel's mass on each size; the same numbers, drawn in the same order, as Captum's.
-    mass = torch.zeros(n_features)
-    mass[1:] = (n_features - 1) / torch.as_tensor(sizes * (n_features - sizes)).float()
+    # The same numbers, drawn in the same order, as Captum's.
+    mass = torch.cat([torch.zeros(1), torch.as_tensor(kernel).float()])
     mass = mass / mass.sum() if n_features > 1 else mass
     for k in range(2, count if n_features > 1 else 2):
         size = int(torch.multinomial(mass, 1, True, generator=random))

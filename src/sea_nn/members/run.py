@@ -24,7 +24,7 @@ from sea_nn.errors import MemberError, SEAError, UnfitError
 from sea_nn.features import IMAGE, Features, Kind, attends, check_input
 from sea_nn.members.callables import ADVICE, give_model
 from sea_nn.members.quick import MISSED
-from sea_nn.members.registry import Entry, Methods, expand_methods, get, names
+from sea_nn.members.registry import Entry, Methods, expand_methods
 from sea_nn.model.opening import open_model
 from sea_nn.model.outputs import Meter, Progress, Target
 from sea_nn.model.probe import Probe
@@ -259,12 +259,12 @@ def _explain(entry: Entry, probe: Probe) -> Tensor:
     if "image" in member.needs and kind.view != "picture":
         raise UnfitError(
             f"{member.name} explains images [N, C, H, W], and the input is a {kind.name} of shape "
-            f"{list(x.shape)}; members for it: {_list_without('image')}"
+            f"{list(x.shape)}; `sea methods` lists what others need"
         )
     if "module" in member.needs and probe.model.module is None:
         raise UnfitError(
             f"{member.name} looks inside the model, so it needs a torch.nn.Module and not a plain "
-            f"function; members that take one: {_list_without('module')}"
+            "function; `sea methods` lists what others need"
         )
     if member.native and "baselines" in settings:
         # Shared results never depend on the baselines, so the cache stays.
@@ -301,11 +301,6 @@ def _explain(entry: Entry, probe: Probe) -> Tensor:
     # A copy where the member gave what others still use.
     own: Tensor = maps.detach().to(x.device, x.dtype).clone(memory_format=torch.contiguous_format)
     return own
-
-
-def _list_without(need: str) -> str:
-    """The names of members that do without something."""
-    return ", ".join(name for name in names() if need not in get(name).needs)
 
 
 def check_probe(probe: Probe) -> Iterator[Check]:

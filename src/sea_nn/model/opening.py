@@ -107,9 +107,9 @@ def open_model(
     """
     if limit is not None:
         check_whole("internal_batch_size", limit, 1)
-    if autocast is not False and not x.is_cuda:
+    precision = torch.bfloat16 if autocast is True else autocast or None
+    if precision is not None and not x.is_cuda:
         raise InputError("autocast is for GPUs: on a CPU leave it off, it gains nothing there")
-    precision = {True: torch.bfloat16, False: None}.get(autocast, autocast)  # type: ignore[call-overload]
     if precision not in (None, torch.bfloat16, torch.float16):
         raise InputError(f"autocast must be True, torch.bfloat16 or torch.float16, got {autocast}")
     if x.device.type == "cpu":
@@ -161,7 +161,7 @@ def open_model(
                     warnings.warn(notice, AssumptionWarning, stacklevel=4)
             yield probe
         except ToldError as told:
-            raise told.error from None
+            raise told.args[0] from None
 
 
 def _look(probe: Probe, model: Callable[..., Any]) -> None:
@@ -218,9 +218,10 @@ def _look(probe: Probe, model: Callable[..., Any]) -> None:
     except (SEAError, EscapeError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
+        single = find_kind(x) is SERIES and len(x) in (1, 3)
+        hint = " (is the batch axis missing? a single image is x[None])" if single else ""
         raise InputError(
-            f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}"
-            f"{_find_mismatch(model, x)}: {error}"
+            f"the model could not run on x, {x.dtype} {list(x.shape)} on {x.device}{hint}: {error}"
         ) from error
     made = first.grad_fn
     while made is not None and made.name().startswith(SHAPING):
@@ -231,15 +232,6 @@ def _look(probe: Probe, model: Callable[..., Any]) -> None:
     rounds = x.is_cuda and torch.backends.cudnn.allow_tf32
     folded = fold(twin) if probe.private and not rounds and probe.autocast is None else None
     probe.folded = None if folded is None else TensorModel(folded, probe.meter)
-
-
-def _find_mismatch(model: Any, x: Tensor) -> str:
-    """Say how a model and its inputs do not fit together, where that can be seen."""
-    first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    if first is None or (first.device == x.device and first.dtype == x.dtype):
-        single = find_kind(x) is SERIES and len(x) in (1, 3)
-        return " (is the batch axis missing? a single image is x[None])" if single else ""
-    return f" (the model is {first.dtype} on {first.device}: move one to the other)"
 
 
 @contextmanager

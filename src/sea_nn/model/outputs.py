@@ -145,10 +145,7 @@ def find_output(
         last_operation: what made them, as autograd calls it, "" if unknown: logits of few inputs
             may look like probabilities.
     """
-    if isinstance(output, str):
-        output = Output(output)
-    elif not isinstance(output, Output | None):
-        raise KindError(f"output must be one of {', '.join(OUTPUTS)}; got {type(output).__name__}")
+    output = output if isinstance(output, Output | None) else Output(output)
     if output is not None and output.kind not in ("probabilities", "labels"):
         return output
     rows = outputs.detach().to(torch.promote_types(outputs.dtype, torch.float32))
@@ -262,11 +259,7 @@ READ_IT = (
 
 
 class ToldError(BaseException):
-    """What went wrong in the caller's progress function, on its way past everyone."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
+    """Carries what went wrong in the caller's progress function past everyone."""
 
 
 @dataclass
@@ -362,13 +355,13 @@ class TensorModel(nn.Module):
         if not isinstance(found, Tensor):
             arrays = ARRAYS if type(output).__module__.split(".")[0] == "numpy" else READ_IT
             raise KindError(
-                f"the model returned {_describe(output)}; expected a tensor [N, classes], a "
+                f"the model returned {type(output).__name__}; expected a tensor [N, classes], a "
                 'mapping with "logits", an object with .logits, or a tuple whose first item is '
                 f"the tensor: {arrays}, or wrap the model so that it returns class scores"
             )
         if isinstance(output, tuple) and sum(isinstance(item, Tensor) for item in output) > 1:
             self.notice = (
-                f"the model returned several tensors ({', '.join(map(_describe, output))}): the "
+                f"the model returned several tensors ({len(output)} items): the "
                 "first was taken. Explain another by a function, such as target=lambda output: "
                 "output[1][:, 3], or wrap the model so that it returns the one that is meant"
             )
@@ -383,17 +376,6 @@ class TensorModel(nn.Module):
         if not found.is_floating_point():
             raise KindError(f"the model returned {found.dtype}; expected floating-point scores")
         return found
-
-
-def _describe(item: Any) -> str:
-    """Say what a model returned, or a part of it, where a tensor was expected."""
-    if isinstance(item, Tensor):
-        return f"tensor {list(item.shape)}"
-    if isinstance(item, Mapping):
-        return f'a mapping without a tensor under "logits" (keys: {", ".join(map(repr, item))})'
-    if isinstance(item, list):
-        return f"a list of {len(item)} items ({', '.join(map(_describe, item))})"
-    return "None" if item is None else type(item).__name__
 
 
 def refuse_nan(outputs: Tensor) -> None:

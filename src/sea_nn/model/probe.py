@@ -263,10 +263,7 @@ class Probe:
                 raise UnfitError(NO_GRADIENT)
             (grad,) = torch.autograd.grad(score, leaf, allow_unused=True)
         if grad is None:
-            raise UnfitError(
-                "the model's output does not depend on the input through operations that can be "
-                "differentiated; use occlusion, rise, lime or kernel_shap"
-            )
+            raise UnfitError(NO_GRADIENT)
         return grad / scale if scale != 1 else grad
 
     def input_gradients(self) -> Tensor:
