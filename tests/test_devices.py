@@ -30,6 +30,7 @@ def test_an_explanation_on_a_gpu_is_that_of_the_cpu(how, model):
         values = other.predict(to_gpu(sets), interval=0.9)
         more = SEA(move(model), **{**how, "budget": 40})
         assert more.explain(to_gpu(x), previous=other).questions > other.questions
+    assert all(isinstance(one, OnGpu) for one in values)
     for one, expected in zip(values, e.predict(sets, interval=0.9), strict=True):
         torch.testing.assert_close(to_cpu(one), expected)
     torch.testing.assert_close(to_cpu(other.attribution), e.attribution)
