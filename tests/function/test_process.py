@@ -32,20 +32,20 @@ def other_sets(count: int = 9, seed: int = 5) -> Tensor:
 
 def kernel_by_hand(p: SetProcess, i: int, s: Tensor, t: Tensor) -> float:
     """The kernel of two sets, as docs/math.md writes it."""
-    h = {name: value[i].exp() for name, value in p.hyper.items()}
+    h = {name: value[i].exp() for name, value in p.kernel.hyper.items()}
     scale = h["scale"] * h["own"]
     metric = torch.diag(scale)
-    if p.near is not None:
-        mix = p.hyper["mix"][i].sigmoid()
-        blur = (1 - mix) * torch.eye(SIZE).double() + mix * p.near
+    if p.kernel.near is not None:
+        mix = p.kernel.hyper["mix"][i].sigmoid()
+        blur = (1 - mix) * torch.eye(SIZE).double() + mix * p.kernel.near
         root = torch.diag(scale.sqrt())
         metric = root @ blur.T @ blur @ root
     total = h["together"] * torch.exp(-(s - t) @ metric @ (s - t))
     worth = h["linear"] * 4 / SIZE * scale / scale.mean()
     total = total + ((s - 0.5) * worth * (t - 0.5)).sum()
     total = total + h["size"] * torch.exp(-(((s.mean() - t.mean()) / h["size_scale"]) ** 2) / 2)
-    for j in range(p.shares.shape[1]):
-        apart = (p.shares[i, j] * (s - t)).sum() / h["share_scale"]
+    for j in range(p.kernel.shares.shape[1]):
+        apart = (p.kernel.shares[i, j] * (s - t)).sum() / h["share_scale"]
         total = total + h["members"][j] * torch.exp(-(apart**2) / 2)
     return float(total)
 
@@ -60,7 +60,7 @@ def test_predictions_are_those_of_the_textbook(near: bool) -> None:
             rows = [[kernel_by_hand(p, i, s, t) for t in b] for s in a]
             return torch.tensor(rows).double()
 
-        noise = float(p.noise()[i])
+        noise = float(p.kernel.noise[i])
         known = k(p.sets[i], p.sets[i]) + noise * torch.eye(R).double()
         y = (p.answers[i] - p.answers[i].mean()) / p.answers[i].std()
         cross = k(x[i], p.sets[i])
@@ -79,7 +79,7 @@ def test_answers_left_out_are_predicted_as_by_a_fit_without_them() -> None:
         rest = [k for k in range(R) if k != r]
         # The same spread and middle: the shortcut is of the standardised answers.
         y = (p.answers - p.middle) / p.spread
-        kernel = p._kernel(p.sets, p.sets) + p._noise_matrix(R)
+        kernel = p.kernel.add_noise(p.kernel.compare(p.sets, p.sets))
         part = kernel[:, rest][:, :, rest]
         solved = torch.linalg.solve(part, y[:, rest, None])
         mean = (kernel[:, [r]][:, :, rest] @ solved)[:, 0, 0]
@@ -91,7 +91,7 @@ def test_answers_left_out_are_predicted_as_by_a_fit_without_them() -> None:
 
 def test_draws_have_the_mean_and_the_spread_that_are_predicted() -> None:
     p, x = make(), other_sets()
-    drawn = p.evaluate(p.draw(3000, torch.Generator().manual_seed(1)), x)
+    drawn = p.evaluate(p.draw(3000, seed=1), x)
     expected = p.predict(x).mean
     own = p.covariance(x).diagonal(dim1=1, dim2=2).sqrt() * p.spread
     assert ((drawn.mean(1) - expected).abs() < 0.15 * own + 0.02).all()
@@ -134,8 +134,8 @@ def order_by_hand(p: SetProcess, i: int, wish: str, greedy: bool) -> list[int]:
 @pytest.mark.parametrize("wish", list(WISHES))
 def test_a_wide_beam_finds_the_best_of_all_chains_and_a_narrow_one_is_greedy(wish: str) -> None:
     p = make()
-    wide = find_orders(p, p.mean(), torch.sigmoid, wish, width=200)[:, 0]
-    narrow = find_orders(p, p.mean(), torch.sigmoid, wish)[:, 0]
+    wide = find_orders(p, p.mean(), torch.sigmoid, [wish], width=200)[:, 0]
+    narrow = find_orders(p, p.mean(), torch.sigmoid, [wish])[:, 0]
     for i in range(N):
         assert wide[i].tolist() == order_by_hand(p, i, wish, greedy=False)
         assert narrow[i].tolist() == order_by_hand(p, i, wish, greedy=True)
@@ -143,7 +143,9 @@ def test_a_wide_beam_finds_the_best_of_all_chains_and_a_narrow_one_is_greedy(wis
 
 def test_an_input_is_learned_as_if_it_were_alone() -> None:
     p, x = make(), other_sets()
-    one = SetProcess.fit(p.sets[1:], p.answers[1:], shares=p.shares[1:], near=p.near, steps=20)
+    one = SetProcess.fit(
+        p.sets[1:], p.answers[1:], shares=p.kernel.shares[1:], near=p.kernel.near, steps=20
+    )
     assert torch.allclose(one.predict(x[1:]).mean, p.predict(x).mean[1:], atol=1e-9)
     assert torch.equal(find_orders(one, one.mean(), torch.sigmoid, width=8),
                        find_orders(p, p.mean(), torch.sigmoid, width=8)[1:])  # fmt: skip
@@ -164,7 +166,7 @@ def test_noise_is_found_and_said() -> None:
     sets = (torch.rand(1, 80, 6, generator=generator) < 0.5).double()
     clean = SetProcess.fit(sets, 3 * sets.sum(2), steps=60)
     noisy = SetProcess.fit(sets, torch.randn(1, 80, generator=generator).double(), steps=60)
-    assert float(noisy.noise()) > 0.3 > 0.02 > float(clean.noise())
+    assert float(noisy.kernel.noise) > 0.3 > 0.02 > float(clean.kernel.noise)
 
 
 def test_intervals_hold_what_they_say() -> None:
@@ -200,7 +202,7 @@ def make_function(link: str = "log-odds") -> SetFunction:
     sets = torch.cat([ends[:, :1], p.sets, ends[:, 1:]], 1)
     said = torch.cat([torch.full((N, 1), -3.0), p.answers, torch.full((N, 1), 2.5)], 1).double()
     warped = warp(said, link)  # type: ignore[arg-type]
-    process = SetProcess.fit(sets, warped, shares=p.shares, near=p.near, steps=10)
+    process = SetProcess.fit(sets, warped, shares=p.kernel.shares, near=p.kernel.near, steps=10)
     return SetFunction(process, said[:, :1], said[:, -1:], link)  # type: ignore[arg-type]
 
 
@@ -208,7 +210,7 @@ def make_function(link: str = "log-odds") -> SetFunction:
 @pytest.mark.parametrize("wish", list(WISHES))
 def test_gains_sum_to_the_models_own_difference_and_never_grow(link: str, wish: str) -> None:
     f = make_function(link)
-    order = f.find_order(wish)
+    order = f.find_orders([wish])[:, 0]
     gains = f.find_gains(order, wish)
     assert torch.allclose(gains.sum(1), (f.all - f.none)[:, 0])
     assert bool((gains.diff(dim=1) <= 1e-9).all())
@@ -273,6 +275,6 @@ def test_a_constant_model_is_a_flat_function() -> None:
 def test_no_gain_is_larger_than_the_answers_where_both_ends_lie_beyond_the_floor() -> None:
     f = make_function()
     far = SetFunction(f.process, torch.full((N, 1), -13.8), torch.full((N, 1), -12.2), "log-odds")
-    gains = far.find_gains(far.find_order())
+    gains = far.find_gains(far.find_orders()[:, 0])
     assert torch.allclose(gains.sum(1), torch.full((N,), 1.6, dtype=gains.dtype), atol=1e-5)
     assert float(gains.abs().max()) < 15

@@ -9,7 +9,8 @@ from torch import nn
 from sea_nn import SEA, Explanation
 from sea_nn.errors import InputError
 from sea_nn.questions.absent import blur
-from sea_nn.questions.maps import choose_counts, predict_curve
+from sea_nn.questions.asked import predict_curve
+from sea_nn.questions.learn import choose_counts
 from tests.helpers.networks import build_pooled, draw_bright
 
 model, x = build_pooled(), draw_bright()

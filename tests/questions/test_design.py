@@ -7,7 +7,7 @@ from sea_nn.features import TABLE, Features
 from sea_nn.function.function import read
 from sea_nn.function.process import SetProcess
 from sea_nn.questions.design import design, split_evenly
-from sea_nn.questions.learn import learn_from_answers
+from sea_nn.questions.learn import AnswersMap, learn_from_answers
 
 
 def run(n: int, questions: int, worth: Tensor, seed: int = 0) -> tuple[SetProcess, list[Tensor]]:
@@ -121,3 +121,28 @@ def test_more_than_256_features_and_more_than_a_thousand_answers_work() -> None:
     said = many @ worth[0, :20]
     process = SetProcess.fit(many, said, steps=3)
     assert float((read(process.predict(many).mean, "value") - said).abs().mean()) < 0.05
+
+
+def test_rounding_in_the_answers_changes_no_question_and_no_order() -> None:
+    """Two computers, or one thread and two, give answers that differ in their last bits."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(8, 16, 12, generator=generator).double()
+    worth = torch.randn(8, 1, 12, generator=generator).double()
+
+    def learn(noise: float) -> AnswersMap:
+        other = torch.Generator().manual_seed(1)
+
+        def ask(sets: Tensor) -> Tensor:
+            said = (torch.tanh(sets.double() @ weight - 1) * worth).sum(2)
+            return (said + noise * torch.randn(said.shape, generator=other)).sigmoid()
+
+        whole = ask(torch.ones(8, 1, 16))[:, 0]
+        return learn_from_answers(
+            ask, whole, torch.zeros(8, 0, 16), 90, features=Features(TABLE, (16,))
+        )
+
+    first, second = learn(0.0), learn(1e-5)
+    same = (first.asked.sets[:, :-8] == second.asked.sets[:, :-8]).flatten(1).all(1)
+    assert int(same.sum()) >= 7
+    places = torch.stack([first.order, second.order]).argsort(2).double()
+    assert float((places[0] - places[1]).abs().mean()) < 0.1

@@ -15,7 +15,7 @@ from PIL import Image
 
 from sea_nn import SEA
 from sea_nn.members.run import Check
-from sea_nn.questions.maps import predict_curve
+from sea_nn.questions.asked import predict_curve
 from sea_nn.show.panels import heat, paint
 from sea_nn.show.plots import pick_slices, tile
 from sea_nn.show.viewer.describe import choose_stops

@@ -66,8 +66,8 @@ def spend(
 def learn_same(e: Explanation, known: Known) -> Predict:
     """SEA's function, with its members' heat, of the answers that the rivals have."""
     function: Any = e.function
-    own, link = function.process, function.link
-    ends = torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None].expand(2, own.sets.shape[2])
+    own, link = function.process.kernel, function.link
+    ends = torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None].expand(2, own.shares.shape[2])
     sets = torch.cat([known.sets.cpu().double(), ends.expand(len(known.sets), -1, -1)], 1)
     scores = torch.cat([known.answers, known.none[:, None], known.all[:, None]], 1).cpu()
     answers = warp(to_answers(scores, link), link)

@@ -21,8 +21,7 @@ from sea_nn.members.checks import check_completeness, check_maps
 from sea_nn.members.run import Check, MemberMaps, check_members, check_probe
 from sea_nn.model.outputs import SAID, Output
 from sea_nn.model.probe import Probe
-from sea_nn.questions.learn import AnswersMap
-from sea_nn.questions.maps import choose_counts
+from sea_nn.questions.learn import AnswersMap, choose_counts
 
 MOST_MEMBERS = 8  # targets whose maps are kept
 COUNT = 5  # classes that are ranked

@@ -22,8 +22,7 @@ from sea_nn.features import KINDS, VIEWS, Kind, find_kind, scale
 from sea_nn.function.function import SetFunction
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.run import Check, MemberMaps
-from sea_nn.questions.asked import Asked
-from sea_nn.questions.maps import Curve
+from sea_nn.questions.asked import Asked, Curve
 from sea_nn.version import find_version
 
 VERSIONS = {

@@ -30,8 +30,8 @@ from sea_nn.features import number_cells
 from sea_nn.function.function import SetFunction
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.members.run import Check
-from sea_nn.questions.asked import Asked
-from sea_nn.questions.maps import Curve, smooth_cells
+from sea_nn.questions.asked import Asked, Curve
+from sea_nn.questions.learn import smooth_cells
 
 FORMAT, VERSION, SUFFIX = "sea_nn.explanation", 1, ".safetensors"
 Made = TypeVar("Made")

@@ -7,7 +7,7 @@ differ by more in logarithms than in what anybody would do about them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import NormalDist
@@ -16,8 +16,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from sea_nn.function.kernel import Kernel
 from sea_nn.function.order import WISHES, find_orders
-from sea_nn.function.process import Draws, SetProcess
+from sea_nn.function.process import SetProcess, find_blocks
 from sea_nn.function.tuning import TUNING
 
 Link = Literal["log-odds", "value"]
@@ -25,6 +26,8 @@ CLIP = 1e-6
 """Probabilities count as at least this and at most one minus this: log-odds up to 13.8."""
 ROUNDING = 1e-5
 """A gain below this share of the model's own answers is the arithmetic's."""
+SIZES = 64
+"""Chains are compared at so many sizes of their sets, at most."""
 MOST_NUMBERS = 1 << 24
 """Curves of n features take n² numbers each: so many are held at once."""
 
@@ -52,7 +55,7 @@ class SetFunction:
 
     def score(self, x: Tensor) -> Tensor:
         """The model's score expected of sets, or of shares of features: [N, R, n] -> [N, R]."""
-        return read(self.process.predict(x).mean, self.link)
+        return read(self.process.expect(x.double()), self.link)
 
     def bound(self, x: Tensor, interval: float) -> tuple[Tensor, Tensor, Tensor]:
         """The score expected of sets, and between which two the model's answer is believed to lie.
@@ -76,7 +79,7 @@ class SetFunction:
         for its variances and scales has used up of the answers.
         """
         errors = self.process.leave_out()[1].square().mean(1, keepdim=True)
-        answers, used = errors.new_tensor(self.process.sets.shape[1]), self.process.n_free
+        answers, used = errors.new_tensor(self.process.sets.shape[1]), self.process.kernel.n_free
         spent = answers / (answers - used).clamp(min=answers / 2)
         return find_quantile(interval) * (errors.clamp(min=1) * spent).sqrt()
 
@@ -101,32 +104,35 @@ class SetFunction:
         square = (left_out - read(self.process.answers, self.link)).square() * asked
         return (square.sum(1) / asked.sum(1).clamp(min=1)).sqrt()
 
-    def find_order(self, wish: str = "both") -> Tensor:
-        """The order of the features that promises most by a wish, int64 [N, n].
+    def find_orders(self, wishes: Sequence[str] = ("both",)) -> Tensor:
+        """The order of the features that promises most by each wish, int64 [N, wishes, n].
 
         The best chain by the mean of the process (``order.find_orders``) is read off many cells
         that few answers are about; features by what they add on average hang on no single set. Of
         these two orders and the one between them that is taken which says most by the mean of
         functions that the answers do not rule out.
         """
-        n = self.process.sets.shape[2]
-        width = max(1, TUNING.chains // n)
-        mean, likely = self.process.mean(), partial(read, link=self.link)
-        searched = find_orders(self.process, mean, likely, wish, width)[:, 0]
-        effects = self.effects.argsort(dim=1, descending=True, stable=True)
-        between = (searched.argsort(1) + effects.argsort(1)).argsort(dim=1, stable=True)
-        orders = torch.stack([searched, effects, between], 1)
-        draws = self.process.draw(32, torch.Generator().manual_seed(1))
-        said = torch.stack([self._expect(draws, order, wish) for order in orders.unbind(1)], 1)
-        best = (said * 1e9).round().argmax(1)
-        return orders[torch.arange(len(orders)), best]
+        rows = map(self.rows, find_blocks(*self.process.answers.shape))
+        return torch.cat([f._find_orders(wishes) for f in rows])
 
-    def _expect(self, draws: Draws, order: Tensor, wish: str) -> Tensor:
-        """What an order says along its chain, by the mean of functions of the process: [N]."""
-        sets = _chain(order)[:, list_places(order.shape[1])]
-        left, removed = read(self.process.evaluate(draws, sets), self.link).mean(1).chunk(2, 1)
-        keep, remove = WISHES[wish]
-        return (keep * left - remove * removed).mean(1)
+    def _find_orders(self, wishes: Sequence[str]) -> Tensor:
+        count, _, n = self.process.sets.shape
+        width, likely = max(1, TUNING.chains // n), partial(read, link=self.link)
+        searched = find_orders(self.process, self.process.mean(), likely, wishes, width)
+        effects = self.effects.argsort(dim=1, descending=True, stable=True)[:, None]
+        effects = effects.expand_as(searched)
+        between = (searched.argsort(2) + effects.argsort(2)).argsort(dim=2, stable=True)
+        orders = torch.stack([searched, effects, between], 2)
+        # What each says along its chain, by the mean of functions of the process.
+        sizes = torch.linspace(min(1, n - 1), n - 1, min(n - 1, SIZES) or 1).round().long()
+        sets = list_sets(orders.flatten(0, 2), sizes.tolist()).view(count, -1, n)
+        draws = self.process.draw(32, seed=1)
+        said = read(self.process.evaluate(draws, sets), self.link).mean(1)
+        kept, removed = said.view(*orders.shape[:3], 2, -1).mean(4).unbind(3)
+        weigh = torch.tensor([WISHES[wish] for wish in wishes], dtype=said.dtype)[..., None]
+        best = ((kept * weigh[:, 0] - removed * weigh[:, 1]) * 1e9).round().argmax(2)
+        picked = best[..., None, None].expand(-1, -1, 1, n)
+        return orders.gather(2, picked)[:, :, 0]
 
     @cached_property
     def effects(self) -> Tensor:
@@ -151,7 +157,7 @@ class SetFunction:
         the first features left ("keep"), with these removed ("remove"), or the mean of the two. The
         sum is the model's own difference, all - none; gains below 0 speak against the class.
         """
-        return self._find_gains(self.process.predict(_chain(order)).mean[:, None], wish)[:, 0]
+        return self._find_gains(self.process.expect(list_chain(order))[:, None], wish)[:, 0]
 
     def bound_gains(self, order: Tensor, interval: float = 0.9, count: int = 64) -> Tensor:
         """Between which two values each gain of ``find_gains`` is believed to lie, [N, n, 2].
@@ -159,8 +165,8 @@ class SetFunction:
         It is as far from the gain as gains of functions that the answers do not rule out are from
         their own mean: each has a curve of its own, and the least one above is steeper at first.
         """
-        draws = self.process.draw(count, torch.Generator().manual_seed(0))
-        gains = self._find_gains(self.process.evaluate(draws, _chain(order)), "both")
+        draws = self.process.draw(count)
+        gains = self._find_gains(self.process.evaluate(draws, list_chain(order)), "both")
         away = find_ends(gains, interval) - gains.mean(1)[..., None]
         return self.find_gains(order)[..., None] + away
 
@@ -169,7 +175,7 @@ class SetFunction:
 
         They are the places in the orders of functions that the answers do not rule out.
         """
-        draws = self.process.draw(count, torch.Generator().manual_seed(0))
+        draws = self.process.draw(count)
         orders = find_orders(self.process, draws, partial(read, link=self.link))
         return find_ends(orders.argsort(2).double() + 1, interval).round().long()
 
@@ -197,7 +203,7 @@ class SetFunction:
         count, _, n = self.process.sets.shape
         sets = torch.ones(count, n + 1, n, dtype=torch.float64)
         sets[:, :n] -= torch.eye(n, dtype=torch.float64)
-        mean, known = self.process.predict(sets).mean, self.process.covariance(sets)
+        mean, known = self.process.expect(sets), self.process.covariance(sets)
         own = known.diagonal(dim1=1, dim2=2)
         apart = own[:, :n] + own[:, n:] - 2 * known[:, :n, n]
         more = mean[:, :n] - mean[:, n:]
@@ -211,9 +217,9 @@ class SetFunction:
 
     def parts(self) -> dict[str, Tensor]:
         """What ``build`` needs beside the answers to make the same function again, by name."""
-        p = self.process
-        found = {"all": self.all, "shares": p.shares} | ({} if p.near is None else {"near": p.near})
-        return found | {f"hyper_{name}": value for name, value in p.hyper.items()}
+        k = self.process.kernel
+        found = {"all": self.all, "shares": k.shares} | ({} if k.near is None else {"near": k.near})
+        return found | {f"hyper_{name}": value for name, value in k.hyper.items()}
 
     @classmethod
     def build(
@@ -230,16 +236,10 @@ class SetFunction:
         answers = torch.cat([answers.double(), own["all"]], 1)
         warped = warp(answers, link)
         if "shares" in own:
-            process = SetProcess.of(sets, warped, own["shares"], own.get("near"), hyper)
+            process = SetProcess.of(sets, warped, Kernel(own["shares"], own.get("near"), hyper))
         else:
             process = SetProcess.fit(sets, warped)
         return cls(process, answers[:, :1], answers[:, -1:], link)
-
-
-def list_places(n: int, most: int = 64) -> Tensor:
-    """Rows of ``_chain`` for at most so many sizes between none and all, evenly spread."""
-    sizes = torch.linspace(1, n - 1, min(n - 1, most)).round().long() if n > 1 else torch.arange(2)
-    return torch.cat([sizes, sizes + n + 1])
 
 
 def find_ends(values: Tensor, interval: float) -> Tensor:
@@ -285,11 +285,15 @@ def to_score(answers: Tensor, link: Link) -> Tensor:
     return answers.sigmoid() if link == "log-odds" else answers
 
 
-def _chain(order: Tensor) -> Tensor:
+def list_sets(order: Tensor, counts: Sequence[int]) -> Tensor:
+    """The first p features of orders [N, n] for each count, then all but these: [N, R, n]."""
+    first = order.argsort(1)[:, None] < torch.tensor(counts, dtype=torch.int64)[:, None]
+    return torch.cat([first, ~first], 1)
+
+
+def list_chain(order: Tensor) -> Tensor:
     """The first 0, 1, ..., n features of orders, then all but these: float64 [N, 2 n + 2, n]."""
-    n = order.shape[1]
-    first = (order.argsort(1)[:, None] < torch.arange(n + 1)[:, None]).double()
-    return torch.cat([first, 1 - first], 1)
+    return list_sets(order, range(order.shape[1] + 1)).double()
 
 
 def _pin(curve: Tensor, start: Tensor, end: Tensor) -> Tensor:

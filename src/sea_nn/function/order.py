@@ -4,12 +4,12 @@ An order is a chain of sets, each with one feature more. A good one keeps the sc
 features left and breaks it with few removed: it has the largest sum of s(S) - s(all but S) over its
 sets. ``find_orders`` searches for it among all chains by a beam: the best ``width`` of all chains
 so far go on; with a width of 1 it is greedy. A step costs one product of matrices, since a function
-of the process changes by known factors when one feature joins a set.
+of the process changes by known factors when features join a set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -25,63 +25,58 @@ WISHES = {"both": (1.0, 1.0), "keep": (1.0, 0.0), "remove": (0.0, 1.0)}
 
 @torch.no_grad()
 def find_orders(
-    process: SetProcess, f: Draws, read: Read, wish: str = "both", width: int = 1
+    process: SetProcess, f: Draws, read: Read, wishes: Sequence[str] = ("both",), width: int = 1
 ) -> Tensor:
     """The best orders of functions of a process, int64 [N, K, n].
 
     Args:
         process: of N inputs with n features.
-        f: K functions of each.
+        f: K functions of each; or one, for K wishes.
         read: turns values into scores; a gain in score is what counts.
-        wish: a name from ``WISHES``.
-        width: how many chains go on at each step. Where it is 1, steps grow with the set: to a set
-            of k features k / 8 are added at a time, since there the order hardly matters.
+        wishes: names from ``WISHES``, one a function; or one for all.
+        width: how many chains go on at each step, while steps are of one feature. Steps grow with
+            the set: to a set of k features k / 8 are added, since there the order hardly matters.
     """
-    count, functions, n = f.linear.shape
-    weigh = torch.tensor(WISHES[wish], dtype=torch.float64).repeat_interleave(count)
-    sides = _Sides(process, f)
+    count, functions, n = len(f.linear), max(len(wishes), f.linear.shape[1]), f.linear.shape[2]
+    weigh = torch.tensor([WISHES[wish] for wish in wishes], dtype=torch.float64)[..., None, None]
+    sides = _Sides(process, f, functions)
     rows, which = torch.arange(count)[:, None, None], torch.arange(functions)[:, None]
     taken = torch.zeros(count, functions, 1, n, dtype=torch.bool)
     total = torch.zeros(count, functions, 1, dtype=torch.float64)
     codes = torch.randint(1 << 62, (n,), generator=torch.Generator().manual_seed(0))
-    code = torch.zeros(count, functions, 1, dtype=torch.int64)
     steps: list[tuple[Tensor, Tensor]] = []
     done = 0
     while done < n:
-        said = read(sides.try_each()) * weigh[:, None, None, None]
-        gain = said[:count] - said[count:]
-        reached = (total[..., None] + gain).masked_fill(taken, -torch.inf).flatten(2)
-        if width == 1:
-            many = min(n - done, max(1, done // 8))
-            feature = _sort(reached)[..., :many]
-            path = torch.zeros_like(feature)
-            total = reached.gather(2, feature).mean(2, keepdim=True)
-            taken = taken.scatter(3, feature[:, :, None], True)
-            sides.add(feature)
-            steps += [(path[..., [0]], feature[..., [k]]) for k in range(many)]
-            done += many
-            continue
-        path, feature = _choose(reached, (code[..., None] + codes).flatten(2), width, n)
+        many = min(n - done, max(1, done // 8))
+        kept, removed = read(sides.try_each()).chunk(2)
+        gain = (kept * weigh[:, 0] - removed * weigh[:, 1]).masked_fill(taken, -torch.inf)
+        if many == 1:
+            reached = (total[..., None] + gain).flatten(2)
+            code = (taken.long() @ codes)[..., None] + codes
+            path, feature = _choose(reached, code.flatten(2), width, n)
+            feature = feature[..., None]
+        else:
+            path = torch.arange(total.shape[2]).expand_as(total)
+            feature = _sort(gain)[..., :many]
+        total = total.gather(2, path) + gain[rows, which, path].gather(3, feature).sum(3)
+        taken = taken[rows, which, path].scatter(3, feature, True)
+        sides.grow(path, feature)
         steps.append((path, feature))
-        total = reached.gather(2, path * n + feature)
-        code = code.gather(2, path) + codes[feature]
-        taken = taken[rows, which, path].scatter(3, feature[..., None], True)
-        sides.move(path, feature)
-        done += 1
+        done += many
     at, order = total.argmax(2, keepdim=True), []
     for path, feature in reversed(steps):
-        order.append(feature.gather(2, at))
+        order.append(feature[rows, which, at][:, :, 0])
         at = path.gather(2, at)
     return torch.cat(order[::-1], 2)
 
 
 def _sort(reached: Tensor) -> Tensor:
-    """Places from the best on, [N, K, P]; values that differ by rounding alone count as equal.
+    """Places from the best on, along the last axis; rounding tells none apart.
 
     The first of equals counts, so that a map does not hang on the last bit of an answer.
     """
     rounded = torch.where(reached.isfinite(), (reached * 1e9).round(), -torch.inf)
-    return rounded.argsort(dim=2, descending=True, stable=True)
+    return rounded.argsort(dim=-1, descending=True, stable=True)
 
 
 def _choose(reached: Tensor, code: Tensor, width: int, n: int) -> tuple[Tensor, Tensor]:
@@ -101,88 +96,72 @@ class _Sides:
     the complements. ``try_each`` has the functions' values with each feature more, or fewer.
     """
 
-    def __init__(self, process: SetProcess, f: Draws) -> None:
-        count, functions, n = f.linear.shape
-        both = torch.arange(count).repeat(2)
-        self.p, self.f = p, f = process.rows(both), f.rows(both)
+    def __init__(self, p: SetProcess, f: Draws, functions: int) -> None:
+        count, _, n = f.linear.shape
+
+        def both(value: Tensor) -> Tensor:
+            return torch.cat([value, value])
+
         full = torch.arange(2, dtype=torch.float64).repeat_interleave(count)
-        self.sign = (1 - 2 * full)[:, None, None, None]
-        start = full[:, None, None].expand(-1, 1, n)
-        self.metric = p.metric()
-        known = p.sets @ self.metric
+        self.sign = sign = (1 - 2 * full)[:, None, None, None]
+        self.metric = both(p.kernel.metric)
+        self.spread, self.middle = both(p.spread)[..., None, None], both(p.middle)[..., None, None]
         self.own = self.metric.diagonal(dim1=1, dim2=2)[:, None, None]
-        # e^(2 s (G S_r)_i): what one feature changes of the nearness to each answer.
-        self.step = torch.exp(2 * self.sign[:, 0] * known)[:, None]
-        apart = (start @ self.metric * start).sum(2) + (known * p.sets).sum(2)
-        near = torch.exp(-(apart - 2 * (start @ known.mT)[:, 0]))[:, None]
-        near = near * p.hyper["together"].exp()[:, None, None]
+        self.linear = sign * both(f.linear)[:, :, None]
+        self.tables, self.heights = both(f.tables), both(f.heights)[:, :, None]
+        # What one feature changes of the nearness to each answer: e^(2 s (G S_r)_i).
+        known = p.sets @ p.kernel.metric
+        self.change = 2 * sign[..., 0] * both(known).mT
+        self.step = self.change.exp().mT
+        # Of the empty set, and of the whole one.
+        apart = (known * p.sets).sum(2)
+        apart = torch.cat([apart, apart + p.kernel.metric.sum((1, 2))[:, None] - 2 * known.sum(2)])
+        near = torch.exp(both(p.kernel.hyper["together"])[:, None] - apart)[:, None]
         wide = (2 * count, functions, 1, -1)
-        self.near = (near * f.weight)[:, :, None]
-        self.inside = (start @ self.metric)[:, None].expand(wide)  # G x
-        self.level = (f.level + full[:, None] * f.linear.sum(2))[:, :, None]
-        shares = p.least() + full[:, None] * p.shares.sum(2)
-        numbers = torch.cat([full[:, None], shares], 1)  # the size, and each member's share
-        self.numbers = numbers[:, None, None].expand(wide)
-        self.changes = torch.cat([torch.full_like(p.shares[:, :1], 1 / n), p.shares], 1)
-        self.phase = None
-        if f.waves is not None and f.phases is not None:
-            phase = f.phases + full[:, None] * f.waves.sum(2)
-            self.phase = phase[:, None, None].expand(wide)
-            self.turn = f.waves.cos(), self.sign[:, 0] * f.waves.sin()
+        self.near = (near * both(f.weight))[:, :, None].expand(wide)
+        self.inside = (full[:, None] * self.metric.sum(2))[:, None, None].expand(wide)
+        self.level = (both(f.level) + full[:, None] * both(f.linear).sum(2))[:, :, None]
+        self.level = self.level.expand(wide[:-1])
+        self.changes = both(torch.cat([torch.full_like(p.sets[:, :1], 1 / n), p.kernel.shares], 1))
+        ends = p.kernel.count(full.new_tensor([[0], [1]]).expand(count, 2, n))
+        self.numbers = torch.cat(ends.unbind(2))[:, None, None].expand(wide)
+        phase = both(f.phases) + full[:, None] * both(f.waves).sum(2)
+        self.phase, self.waves = phase[:, None, None].expand(wide), both(f.waves)
+        self.cos, self.sin = self.waves.cos(), sign[..., 0] * self.waves.sin()
 
     def try_each(self) -> Tensor:
-        """The values with each feature more, or fewer: [2 N, K, W, n].
-
-        Chains of all functions are the rows of one product: ``@`` would copy its second matrix for
-        each of K functions.
-        """
-        f, sign = self.f, self.sign
-        near = (self.near.flatten(1, 2) @ self.step[:, 0]).view(*self.near.shape[:3], -1)
-        said = near * torch.exp(-2 * sign * self.inside - self.own)
-        said += self.level[..., None] + sign * f.linear[:, :, None]
-        if self.phase is not None and f.heights is not None:
-            height, (cos, sin) = f.heights[:, :, None], self.turn
-            waves = (height * self.phase.cos()).flatten(1, 2) @ cos
-            waves -= (height * self.phase.sin()).flatten(1, 2) @ sin
-            said += waves.view(said.shape)
-        numbers = self.numbers[..., None] + sign[..., None] * self.changes[:, None, None]
+        """The values with each feature more, or fewer: [2 N, K, W, n]."""
+        said = _times(self.near, self.step) * torch.exp(-2 * self.sign * self.inside - self.own)
+        said += self.level[..., None] + self.linear
+        if self.phase.shape[3]:
+            said += _times(self.heights * self.phase.cos(), self.cos)
+            said -= _times(self.heights * self.phase.sin(), self.sin)
+        numbers = self.numbers[..., None] + self.sign[..., None] * self.changes[:, None, None]
         # [2 N, K, W, 1 + m, n] -> tables [2 N, K, 1 + m, W n]
         flat = numbers.transpose(2, 3).flatten(3)
-        told = look_up(f.tables, flat).sum(2)
+        told = look_up(self.tables.expand(-1, flat.shape[1], -1, -1), flat).sum(2)
         said += told.view(said.shape)
-        return said * self.p.spread[..., None, None] + self.p.middle[..., None, None]
+        return said * self.spread + self.middle
 
-    def add(self, features: Tensor) -> None:
-        """Go on with each function's only chain, with features [N, K, j] more, or fewer."""
-        chosen = torch.zeros(self.inside[:, :, 0].shape, dtype=torch.float64)
-        chosen.scatter_(2, features.repeat(2, 1, 1), 1.0)
-        sign, f = self.sign, self.f
-        moved = chosen @ self.metric  # what G x changes by
-        own = (moved * chosen).sum(2, keepdim=True)
-        away = (self.inside[:, :, 0] * chosen).sum(2, keepdim=True)
-        factor = torch.exp(chosen @ self.step[:, 0].mT.log() - 2 * sign[:, :, 0] * away - own)
-        self.near = self.near * factor[:, :, None]
-        self.inside = self.inside + sign * moved[:, :, None]
-        self.level = self.level + sign[..., 0] * (f.linear * chosen).sum(2, keepdim=True)
-        self.numbers = self.numbers + sign * (chosen @ self.changes.mT)[:, :, None]
-        if self.phase is not None and f.waves is not None:
-            self.phase = self.phase + sign * (chosen @ f.waves.mT)[:, :, None]
+    def grow(self, path: Tensor, feature: Tensor) -> None:
+        """Go on with the chains ``path``, [N, K, W], and features of each more, [N, K, W, j]."""
+        path, feature = torch.cat([path, path]), torch.cat([feature, feature])
+        rows, which = torch.arange(len(path))[:, None, None], torch.arange(path.shape[1])[:, None]
+        near, inside, level, numbers, phase = (
+            value[rows, which, path]
+            for value in (self.near, self.inside, self.level, self.numbers, self.phase)
+        )
+        shape = (*path.shape, self.metric.shape[1])
+        chosen = torch.zeros(shape, dtype=torch.float64).scatter(3, feature, 1.0)
+        moved = _times(chosen, self.metric)  # what G x changes by
+        away = (chosen * (2 * self.sign * inside + moved)).sum(3, keepdim=True)
+        self.near = near * torch.exp(_times(chosen, self.change) - away)
+        self.inside = inside + self.sign * moved
+        self.level = level + (self.linear * chosen).sum(3)
+        self.numbers = numbers + self.sign * _times(chosen, self.changes.mT)
+        self.phase = phase + self.sign * _times(chosen, self.waves.mT)
 
-    def move(self, path: Tensor, feature: Tensor) -> None:
-        """Go on with the chosen chains, [N, K, W], each with its feature more, or fewer."""
-        path, feature = path.repeat(2, 1, 1), feature.repeat(2, 1, 1)
-        rows = torch.arange(len(path))[:, None, None]
-        which = torch.arange(path.shape[1])[:, None]
-        sign, f = self.sign, self.f
-        inside = self.inside.expand(-1, path.shape[1], -1, -1)[rows, which, path]
-        own = self.own[:, 0].expand(-1, path.shape[1], -1).gather(2, feature)
-        moved = -2 * sign[..., 0] * inside.gather(3, feature[..., None])[..., 0] - own
-        self.near = self.near[rows, which, path] * self.step[:, 0].mT[rows, feature]
-        self.near *= moved.exp()[..., None]
-        self.inside = inside + sign * self.metric[rows, feature]
-        level = self.level.expand(*path.shape[:2], -1).gather(2, path)
-        self.level = level + sign[..., 0] * f.linear.gather(2, feature)
-        numbers = self.numbers.expand(-1, path.shape[1], -1, -1)[rows, which, path]
-        self.numbers = numbers + sign * self.changes.mT[rows, feature]
-        if self.phase is not None and f.waves is not None:
-            self.phase = self.phase[rows, which, path] + sign * f.waves.mT[rows, feature]
+
+def _times(a: Tensor, matrix: Tensor) -> Tensor:
+    """Rows [2 N, K, W, p] by one matrix an input, [2 N, p, q]: [2 N, K, W, q]."""
+    return (a.flatten(1, 2) @ matrix).view(*a.shape[:3], -1)

@@ -15,14 +15,14 @@ class Tuning:
             in log-odds than in what anybody would do about them.
         own_scale: how far features may differ in scale, a priori: the deviation of its logarithm.
         least_noise: of the answers, in units of their variance; keeps matrices well conditioned.
-        evidence_rate: the step of the search for the largest evidence.
         most_answers_for_evidence: variances and scales are those of at most so many answers, since
             the search costs their cube.
+        most_in_rounds: the same while questions go on.
         waves: cosines that stand for a draw of the prior.
         splits_share: of the questions that are balanced splits.
         least_splits: but at least so many splits, two questions each.
-        first_steps: of the search after the splits.
-        steps: of the search after each later round, which goes on from the round before.
+        steps: of the search for the largest evidence, at most.
+        close: it ends where a step more would raise the evidence by a factor of e^(close / 2).
         least_round: questions in a round, at least.
         rounds_by: a round has one question for so many that were asked before.
         draws: functions in each round whose orders are searched for.
@@ -33,15 +33,15 @@ class Tuning:
     floor: float = 0.01
     own_scale: float = 0.7
     least_noise: float = 1e-5
-    evidence_rate: float = 0.1
     most_answers_for_evidence: int = 256
+    most_in_rounds: int = 128
     waves: int = 256
     splits_share: float = 0.33
     least_splits: int = 4
-    first_steps: int = 30
-    steps: int = 8
+    steps: int = 30
+    close: float = 0.1
     least_round: int = 8
-    rounds_by: int = 4
+    rounds_by: int = 3
     draws: int = 6
     curiosity: float = 0.02
     chains: int = 1024

@@ -1,7 +1,13 @@
-"""What a model was asked about sets of features, kept with an explanation."""
+"""What a model was asked about sets of features, and said, kept with an explanation.
+
+A ``Curve`` has its answers along an order: only the first p features left, and these removed. They
+are asked last, about the final order, and no function learns from them: they show how far what was
+learned from other sets can be believed.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -9,7 +15,8 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.function.function import Link, to_score
+from sea_nn.function.function import Link, SetFunction, list_chain, to_score
+from sea_nn.function.several import SeveralFunctions
 from sea_nn.model.outputs import Output
 
 SAME = 1e-3
@@ -107,3 +114,33 @@ class Asked:
                 raise InputError(
                     f"previous was asked about {what}: explain the same inputs in the same way"
                 )
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What the model said of N inputs along their orders, as scores (probabilities or values).
+
+    Attributes:
+        counts: p, int64 [P], from 0 to n.
+        left: with only the first p features of the order left, [N, P].
+        removed: with these removed, [N, P].
+    """
+
+    counts: Tensor
+    left: Tensor
+    removed: Tensor
+
+    def find(self, p: float) -> int | None:
+        """The place in ``counts`` nearest to p features, of those between none and all."""
+        inner = range(1, len(self.counts) - 1)
+        return min(inner, key=lambda k: abs(math.log(float(self.counts[k]) / p)), default=None)
+
+    def rows(self, which: Tensor | slice) -> Curve:
+        """The curves of some of the inputs."""
+        return Curve(self.counts, self.left[which], self.removed[which])
+
+
+def predict_curve(f: SetFunction | SeveralFunctions, order: Tensor) -> tuple[Tensor, Tensor]:
+    """What f says along orders [N, n]: the first 0, 1, …, n left, and these removed, [N, n + 1]."""
+    left, removed = list_chain(order).chunk(2, 1)
+    return f.score(left), f.score(removed)

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from sea_nn.function.function import Link, read
 from sea_nn.function.order import find_orders
-from sea_nn.function.process import SetProcess
+from sea_nn.function.process import SetProcess, find_blocks
 from sea_nn.function.tuning import TUNING
 
-MOST_CANDIDATES = 512
+MOST_CANDIDATES = 256
 """Sets to choose a round's questions from; a bound on memory, not on what is found."""
 SPARE = 64  # sets of which one was surely not asked about, where candidates run out
 
@@ -67,15 +67,35 @@ def design(
         both = torch.cat([splits, 1 - splits]).expand(count, -1, -1)
         y = torch.cat([y, (yield both.bool())], 1)
         x, left = torch.cat([x, both], 1), left - both.shape[1]
-    process = SetProcess.fit(x, y, shares=shares, near=near, steps=TUNING.first_steps)
+    process: SetProcess | None = None
+    coarse = None if shares is None else round_off(shares.double(), torch.tensor(1 / n))
     while left > 0:
         size = min(left, max(TUNING.least_round, x.shape[1] // TUNING.rounds_by))
         size = left if left - size < TUNING.least_round // 2 else size
-        chosen = choose(process, link, size, generator)
+        process = SetProcess.fit(
+            x,
+            round_off(y, y.std(1, keepdim=True)),
+            shares=coarse,
+            near=near,
+            start=process,
+            most=TUNING.most_in_rounds,
+        )
+        rows = map(process.rows, find_blocks(*y.shape))
+        chosen = torch.cat([choose(one, link, size, seed) for one in rows])
         y = torch.cat([y, (yield chosen.bool())], 1)
         x, left = torch.cat([x, chosen], 1), left - chosen.shape[1]
-        process = SetProcess.fit(x, y, shares=shares, near=near, steps=TUNING.steps, start=process)
-    return process
+    return SetProcess.fit(x, y, shares=shares, near=near, start=process)
+
+
+def round_off(values: Tensor, size: Tensor) -> Tensor:
+    """Values as questions are chosen by them: rounded to about a 16th of their size.
+
+    Between two computers, or with other threads, answers and heat differ in their last bits.
+    Questions and answers follow each other, so that such a difference would grow; rounded it is
+    gone, but for the few values that lie between.
+    """
+    unit = 2 ** (size.clamp(min=1e-300).log2().round() - 4)
+    return (values / unit).round() * unit
 
 
 def split_evenly(
@@ -126,45 +146,51 @@ def _others(asked: Tensor, n: int) -> Tensor:
 
 
 @torch.no_grad()
-def choose(process: SetProcess, link: Link, size: int, generator: torch.Generator) -> Tensor:
+def choose(process: SetProcess, link: Link, size: int, seed: int) -> Tensor:
     """The sets to ask about next: float64 [N, size, n].
 
     Candidates are the first features of the best orders of drawn functions, and the others. Each
     chosen one lessens the variance of all candidates' scores most, given those chosen before.
     """
-    count, _, n = process.sets.shape
-    functions = process.draw(TUNING.draws, generator).add(process.mean())
+    count, asked, n = process.sets.shape
+    functions = process.draw(TUNING.draws, seed << 20 | asked, mean=True)
     orders = find_orders(process, functions, partial(read, link=link))
     most = max(1, min(n - 1, MOST_CANDIDATES // (2 * orders.shape[1])))
     sizes = torch.linspace(1, n - 1, most, dtype=torch.float64).round().long().unique()
     first = (orders.argsort(2)[:, :, None] < sizes[:, None]).double().flatten(1, 2)
     candidates = torch.cat([first, 1 - first], 1)
-    expected = process.predict(candidates).mean
+    expected, covariance = process.expect(candidates), process.covariance(candidates)
     step = 0.05 * process.spread
     slope = (read(expected + step, link) - read(expected - step, link)).abs() / (2 * step)
-    weight = slope * process.spread + TUNING.curiosity
+    weight = (slope * process.spread + TUNING.curiosity).square()
     known = _mark_known(candidates, process.sets)
-    covariance, noise = process.covariance(candidates), process.noise()[:, None]
     rows, chosen = torch.arange(count), list[Tensor]()
+    # A chosen set takes u u' off the covariance C: of all C, the columns that count are followed.
+    own = covariance.diagonal(dim1=1, dim2=2).clamp(min=0) + process.kernel.noise[:, None]
+    worth = (weight[:, None] @ covariance.square())[:, 0]
+    taken = covariance.new_zeros(count, 0, candidates.shape[1])
     for place in range(size):
-        own = covariance.diagonal(dim1=1, dim2=2).clamp(min=0) + noise
-        less = (weight.square()[:, None] @ covariance.square())[:, 0] / own
-        less = less.masked_fill(known, -1)
+        less = (worth / own).masked_fill(known, -1)
         best = less.amax(1, keepdim=True)
         at = (less >= best - 1e-9 * best.abs()).double().argmax(1)
         picked = candidates[rows, at]
         nothing_left = best[:, 0] < 0
         if bool(nothing_left.any()):  # fewer candidates than questions: any set will do
             # Drawn apart: that one input needs it must not move what the others are asked.
-            spares = torch.Generator().manual_seed(process.sets.shape[1] + place)
-            asked = torch.cat([process.sets, *(one[:, None] for one in chosen)], 1)
+            spares = torch.Generator().manual_seed(asked + place)
+            before = torch.cat([process.sets, *(one[:, None] for one in chosen)], 1)
             spare = (torch.rand(SPARE, n, generator=spares) < 0.5).double().expand(count, -1, -1)
-            fresh = (~_mark_known(spare, asked)).double().argmax(1)
+            fresh = (~_mark_known(spare, before)).double().argmax(1)
             picked = torch.where(nothing_left[:, None], spare[rows, fresh], picked)
         chosen.append(picked)
         known |= (candidates == picked[:, None]).all(2)
-        column = covariance[rows, :, at] / own[rows, at].sqrt()[:, None]
-        covariance.baddbmm_(column[:, :, None], column[:, None], alpha=-1)
+        u = covariance[rows, at] - (taken[rows, :, at][:, None] @ taken)[:, 0]
+        u = u / own[rows, at].sqrt()[:, None]
+        turned = (weight * u)[..., None]
+        turned = covariance @ turned - taken.mT @ (taken @ turned)
+        worth = worth - 2 * u * turned[..., 0] + u.square() * (weight * u * u).sum(1, keepdim=True)
+        own = own - u.square()
+        taken = torch.cat([taken, u[:, None]], 1)
     return torch.stack(chosen, 1)
 
 

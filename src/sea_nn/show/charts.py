@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.questions.maps import predict_curve
+from sea_nn.questions.asked import predict_curve
 from sea_nn.show.panels import (
     AGAINST,
     COLOURS,

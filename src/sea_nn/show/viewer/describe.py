@@ -20,7 +20,7 @@ from torch import Tensor
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.paper.agreement import multiples_of_mean
 from sea_nn.paper.heatmaps import pool
-from sea_nn.questions.maps import predict_curve
+from sea_nn.questions.asked import predict_curve
 from sea_nn.show.panels import (
     LIMIT,
     Array,
