@@ -141,13 +141,12 @@ class Features:
             feature_mask: whole numbers that broadcast to the map: equal ones are one feature.
             names: of columns or channels.
         """
-        own = find_kind(x)
-        kind = own if kind is None else kind
+        kind = find_kind(x) if kind is None else kind
         if not isinstance(kind, Kind):
             raise KindError(
                 f'kind must be a Kind, such as Kind("image", axes=4, channels=1); got {kind!r}'
             )
-        if kind == own and kind.name == UNKNOWN:
+        if kind.name == UNKNOWN:
             raise InputError(
                 f"inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes "
                 f"[N, C, D, H, W]; got {list(x.shape)}: give their kind="

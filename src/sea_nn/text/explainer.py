@@ -202,8 +202,8 @@ class TextSEA:
             previous=None if earlier is None else find_earlier(earlier, asked, self.absent),
         )
         n, budget = len(asked.reading), max(1, self.budget // len(asked.tails))
+        named = type(self.model).__name__
         x, features = torch.ones(1, n, device=asked.device), Features(TEXT, (n,), input_shape=(n,))
-        named, usual = type(self.model).__name__, getattr(self.model, "__name__", None)
         return Call(
             settings=Settings(asked, budget=budget, seed=self.seed),
             request=request,
@@ -219,7 +219,7 @@ class TextSEA:
             named=self.methods is not None,
             price=count_price(self.entries, (n,)),
             labels=asked.names if self.language else request.labels,
-            name=request.about.model_name or usual or named,
+            name=request.about.model_name or getattr(self.model, "__name__", named),
             told={"budget": self.budget, "absent": self.absent, "features": self.features},
         )
 

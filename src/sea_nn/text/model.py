@@ -204,8 +204,8 @@ class AskedText:
 
     def attend(self) -> list[Tensor]:
         """The attention of every layer over the whole text, [1, heads, L, L] each."""
-        given = self._stack([self.hide()])
-        with torch.no_grad(), RecordAttention(1) as record:
+        given, record = self._stack([self.hide()]), RecordAttention(1)
+        with torch.no_grad(), record:
             self.module(**given, **self.plain)
         width = given["input_ids"].shape[1]
         if not record.weights or any(w.shape[-1] != width for w in record.weights):

@@ -33,7 +33,6 @@ Interpolation = Literal["nearest", "box", "bilinear", "bicubic", "lanczos"]
 
 # Only these decoders run: Pillow's others include one that starts Ghostscript.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP")
-_FORMATS = "JPEG, PNG, GIF, BMP, TIFF and WebP files work; save the picture as one of these"
 
 
 def load_image(source: str | Path | IO[bytes]) -> Image.Image:
@@ -67,8 +66,8 @@ def load_image(source: str | Path | IO[bytes]) -> Image.Image:
         raise InputError(f"{name} is too large. Scale it down first. ({error})") from error
     except Exception as error:  # on damaged files, decoders raise nearly anything
         raise InputError(
-            f"{name} is not an image that can be read ({error}), or damaged or cut short. "
-            f"{_FORMATS}."
+            f"{name} is not an image that can be read ({error}), or damaged or cut short. Files "
+            f"that work: {', '.join(FORMATS)}"
         ) from error
 
 

@@ -235,5 +235,5 @@ def to_loaded(made: object, name: str) -> LoadedModel:
             f"Preprocess) or (module, Preprocess, labels); it returned {got}"
         )
     notice = "" if told else _ASSUMED.format(function)
-    usual = Preprocess(resize=256, crop=224)
-    return LoadedModel(model, told or usual, tuple(map(str, labels)), name, notice)
+    told = told or Preprocess(resize=256, crop=224)
+    return LoadedModel(model, told, tuple(map(str, labels)), name, notice)

@@ -94,8 +94,7 @@ def find_resnet() -> Path:
     path = find_data("weights", RESNET_FILE)
     if path is None:
         raise InputError(
-            f"The weights of resnet50 were not found at ${DATA_VARIABLE}/weights/{RESNET_FILE}. "
-            f"Set {DATA_VARIABLE} to the folder that has weights/."
+            f"resnet50 needs weights/{RESNET_FILE}. Set {DATA_VARIABLE} to the folder that has it."
         )
     return path
 

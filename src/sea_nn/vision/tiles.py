@@ -70,7 +70,6 @@ def explain_tiles(
         scores.append(score)
     attribution = (maps.pop("") / weight).unsqueeze(1)
     gains, order = attribution.flatten(1).sort(stable=True, dim=1, descending=True)
-    call = {**e.provenance.call, "tile": size}
     return Explanation(
         attribution=attribution,
         maps=scale(torch.stack([own / weight for own in maps.values()], 1), 2),
@@ -82,7 +81,7 @@ def explain_tiles(
         feature_shape=tuple(x.shape[2:]),
         images=show_input(x) if images is None else images,
         labels=e.labels,
-        provenance=replace(e.provenance, call=call, **spent),
+        provenance=replace(e.provenance, call={**e.provenance.call, "tile": size}, **spent),
     )
 
 

@@ -68,9 +68,8 @@ def _read_dicom(source: Path) -> np.ndarray[Any, Any]:
 
 
 def _read_slice(one: Any) -> np.ndarray[Any, Any]:
-    slope, start = one.get("RescaleSlope"), one.get("RescaleIntercept")
     values: np.ndarray[Any, Any] = one.pixel_array.astype(np.float32)
-    return values * float(1 if slope is None else slope) + float(start or 0)
+    return values * float(one.get("RescaleSlope") or 1) + float(one.get("RescaleIntercept") or 0)
 
 
 def _place(one: Any) -> float:
