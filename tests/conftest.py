@@ -1,4 +1,4 @@
-"""Shared by all tests: hypothesis without deadlines, one thread, a browser."""
+"""Shared by all tests: hypothesis without deadlines, one thread, a browser, the command line."""
 
 import gc
 
@@ -6,6 +6,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from tests.helpers.browser import axe, chromium  # noqa: F401
+from tests.helpers.command import clothes, sea  # noqa: F401
 
 settings.register_profile(
     "default", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]

@@ -12,7 +12,6 @@ from sea_nn import (
     Explanation,
     Running,
     SEAConfig,
-    aggregate,
     ensemble,
     read_dataset,
 )
@@ -246,17 +245,6 @@ def test_too_many_features_are_refused_before_learning():
         ensemble(maps, SEAConfig(epochs=10**9))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("how", ["mean", "variance", "geometric", "borda"])
-def test_aggregates_of_half_precision_are_finite(how, dtype):
-    agreed = torch.zeros(1, 2, 40)
-    agreed[..., 0] = 1  # members agree exactly: the mean over their spread is 1e6
-    result = aggregate(agreed.to(dtype), how)
-    assert result.attribution.dtype == torch.float32
-    assert result.attribution.isfinite().all()
-    assert result.gains.isfinite().all()
-
-
 def test_a_grid_needs_images():
     with pytest.raises(InputError, match="grid=None"):
         ensemble(torch.rand(1, 2, 9), SEAConfig.paper("cub"))
@@ -280,12 +268,6 @@ def test_a_constant_map_does_not_count(value, config):
         result = ensemble(padded, config)
     expected = ensemble(GOOD, config)
     torch.testing.assert_close(result.attribution, expected.attribution, rtol=1e-5, atol=1e-6)
-
-
-def test_nothing_but_constant_maps_prefer_nothing():
-    with pytest.warns(UserWarning, match="constant"):
-        result = ensemble(torch.zeros(1, 2, 6))
-    assert result.attribution[0].tolist() == [0.0] * 6
 
 
 def test_thresholds_above_n_are_clipped_with_a_warning():
@@ -323,15 +305,3 @@ def test_kinds_of_tensors_have_defined_results(name):
     assert heatmaps.grad is None if heatmaps.requires_grad else True
     plain = ensemble(heatmaps.detach().double().contiguous()).attribution
     torch.testing.assert_close(result.attribution.double(), plain, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", ["default", "paper"])
-def test_cuda_agrees_with_the_cpu_and_masks_may_live_elsewhere(name):
-    config = (
-        SEAConfig() if name == "default" else SEAConfig.paper("fmnist").replace(thresholds=(3, 6))
-    )
-    here = ensemble(GOOD, config, forbidden=torch.eye(4, 5).bool())
-    there = ensemble(GOOD.cuda(), config, forbidden=torch.eye(4, 5).bool(), weights=torch.ones(3))
-    assert there.attribution.is_cuda
-    torch.testing.assert_close(there.attribution.cpu(), here.attribution, rtol=1e-5, atol=1e-6)

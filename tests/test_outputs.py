@@ -17,10 +17,7 @@ from sea_nn.metrics import query_sets, score_maps
 from sea_nn.model.outputs import OUTPUTS, Output, find_output
 from sea_nn.show.viewer import write_report
 from sea_nn.vision.names import ASSETS
-from tests.helpers.asking import ask_only
-from tests.helpers.command import sea
-
-__all__ = ["sea"]
+from tests.helpers.networks import ask_only
 
 FAST = ("saliency", "input_x_gradient")
 ENDS = {

@@ -1,4 +1,4 @@
-"""Every row that the model sees counts: a model that refuses the next one is never asked it."""
+"""Every row that the model sees counts, and lies where the inputs lie."""
 
 import pytest
 import torch
@@ -7,6 +7,7 @@ from torch import nn
 from sea_nn import SEA, NumpyModel
 from sea_nn.errors import InputError, MemberError
 from sea_nn.members.callables import from_captum
+from tests.helpers.pretended import OnGpu, PretendedGpu, move, to_cpu, to_gpu
 
 
 class Counting(nn.Module):
@@ -160,3 +161,42 @@ def test_a_budget_too_small_for_members_and_questions_is_refused_with_the_number
         sea.explain(torch.rand(1, 1, 16, 16))
     for budget in (3, 4, 5):  # the smallest there are
         assert SEA(table, budget=budget + 1, output="logits").explain(torch.rand(1, 9)).order.any()
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    parts = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 3)
+    return nn.Sequential(*parts).eval()
+
+
+@pytest.mark.parametrize(
+    "how", [{"budget": 34, "grid": (4, 4)}, {"budget": 30, "absent": "mean", "grid": (3, 3)}]
+)
+def test_an_explanation_on_a_gpu_is_that_of_the_cpu(how, model):
+    x = torch.rand(2, 1, 12, 12, generator=torch.Generator().manual_seed(1))
+    how = {"methods": ["presence_gradient"], "output": "logits", **how}
+    e = SEA(model, **how).explain(x)
+    with PretendedGpu():
+        other = SEA(move(model), **how).explain(to_gpu(x))
+        assert all(isinstance(one, OnGpu) for one in (other.attribution, other.map("keep")))
+        assert other.summary() == e.summary()
+        sets = torch.rand(2, 3, 12, 12, generator=torch.Generator().manual_seed(2)) > 0.5
+        values = other.predict(to_gpu(sets), interval=0.9)
+        more = SEA(move(model), **{**how, "budget": 40})
+        assert more.explain(to_gpu(x), previous=other).questions > other.questions
+    assert all(isinstance(one, OnGpu) for one in values)
+    for one, expected in zip(values, e.predict(sets, interval=0.9), strict=True):
+        torch.testing.assert_close(to_cpu(one), expected)
+    torch.testing.assert_close(to_cpu(other.attribution), e.attribution)
+
+
+def test_a_tensor_on_the_wrong_device_is_found():
+    with PretendedGpu():
+        there, here = to_gpu(torch.ones(3)), torch.ones(3)
+        for wrong in (lambda: there + here, lambda: here[to_gpu(torch.tensor([0]))]):
+            with pytest.raises(RuntimeError):
+                wrong()
+        assert isinstance(there + 1, OnGpu)
+        assert not isinstance(there.cpu(), OnGpu)
+        assert there.device.type == "cuda"

@@ -1,6 +1,7 @@
 """The doors of the app: names, tokens, routes, sizes, malformed events, files of a run."""
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -8,6 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from sea_nn.app.gallery import Gallery
+from sea_nn.cli import app
 from tests.app.conftest import SERVED
 
 if find_spec("gradio") is None:  # importing it takes seconds
@@ -171,3 +173,30 @@ def test_a_label_that_no_class_has_is_not_shown_as_the_last_class(results, monke
     assert "which is wrong." in said
     assert gallery.data.manifest.labels[-1] not in said
     assert found["group"]["view"] == "picture"
+
+
+@SERVED
+def test_another_address_needs_the_token_that_is_printed(capsys, monkeypatch):
+    gradio = pytest.importorskip("gradio", reason="pip install 'sea-nn[app]'")
+    import httpx
+
+    found = {}
+
+    def visit(page):
+        address = re.search(r"http://\S+/\?token=\S+", capsys.readouterr().out)[0]
+        plain = address.partition("?")[0]
+        with httpx.Client(follow_redirects=True, timeout=30) as client:
+            for name, url in (("without", plain), ("wrong", f"{plain}?token=no")):
+                found[name] = client.get(url).status_code
+            found["with"] = client.get(address)
+        page.close(verbose=False)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gradio.Blocks, "block_thread", visit)  # where the command waits for Ctrl-C
+    with pytest.raises(SystemExit) as stop:
+        app(["app", "--host", "0.0.0.0", "--model", "fashion-cnn", "--no-browser"])
+    assert stop.value.code == 130
+    assert found["without"] == found["wrong"] == 401
+    assert found["with"].status_code == 200
+    assert "token" not in str(found["with"].url)
+    assert "why does the model say that" in found["with"].text

@@ -1,9 +1,14 @@
-"""Classifiers: trained on small folders that the tests make, stored, and loaded again."""
+"""Classifiers, trained on small folders or shipped; the sample and the IDX files they know."""
 
+import gzip
+import json
+import struct
 from dataclasses import replace
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -13,8 +18,10 @@ from torch import nn
 from sea_bench import data, training
 from sea_bench.classifiers import PROBLEMS, load_classifier, read_card, train_classifier
 from sea_bench.data import Item
+from sea_bench.data.fashion import load_fashion, read_idx
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
+from sea_nn.vision.shipped import CLASSES, load_cnn, load_sample
 from tests.helpers.small_sets import make_lgg, make_scenes, make_tiny
 
 CPU, SCENES = torch.device("cpu"), PROBLEMS["scenes"]
@@ -146,18 +153,6 @@ def test_training_repeats_and_what_is_stored_is_loaded(folder):
         load_classifier("lgg")
 
 
-def test_the_small_vgg_learns_what_it_is_shown():
-    generator = torch.Generator().manual_seed(0)
-    inputs, labels = torch.randn(48, 3, 32, 32, generator=generator), torch.arange(48) % 2
-    inputs[labels == 1, :, 10:22, 10:22] += 3
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = training.SmallVGG(2)
-        training.fit_network(model, inputs, labels, 25, 3e-3)
-    with torch.no_grad():
-        assert (model(inputs).argmax(1) == labels).float().mean() > 0.9
-
-
 def test_tiny_imagenet_keeps_the_networks_own_outputs(folder, monkeypatch):
     # The real set has pictures of every class; add one of the tabby.
     with (folder / "tiny_imagenet" / "val_annotations.txt").open("a") as file:
@@ -172,3 +167,86 @@ def test_tiny_imagenet_keeps_the_networks_own_outputs(folder, monkeypatch):
     with torch.no_grad():
         own, whole = (model(inputs) for model in models)
     assert torch.allclose(own, whole[:, rows])
+
+
+ASSETS = Path(str(files("sea_nn.vision"))) / "assets"
+
+
+def encode_idx(array):
+    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    return header + array.tobytes()
+
+
+def write_split(folder, images, labels):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+        path = folder / f"t10k-{name}-ubyte.gz"
+        path.write_bytes(gzip.compress(encode_idx(array), mtime=0))
+
+
+@pytest.fixture
+def images():
+    return np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_read_idx_gives_back_what_was_written(tmp_path, images, compress):
+    path = tmp_path / "images"
+    path.write_bytes(compress(encode_idx(images)))
+    assert np.array_equal(read_idx(path), images)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x01\x02\x08\x01" + bytes(8),
+        struct.pack(">BBBBI", 0, 0, 0x0D, 1, 4) + bytes(16),  # numbers of another type
+        struct.pack(">BBBBI", 0, 0, 8, 1, 4) + bytes(3),
+        struct.pack(">BBBBI", 0, 0, 8, 1, 4) + bytes(5),
+        gzip.compress(bytes(1000), mtime=0)[:-9],
+    ],
+)
+def test_read_idx_refuses_damaged_files(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises((ValueError, EOFError)):
+        read_idx(path)
+
+
+def test_the_given_folder_comes_before_the_data_variable(tmp_path, images, monkeypatch):
+    labels = np.arange(5, dtype=np.uint8)
+    write_split(tmp_path / "given", images, labels)
+    write_split(tmp_path / "data" / "fashion_mnist", 255 - images, labels)
+    monkeypatch.setenv("SEA_NN_DATA", str(tmp_path / "data"))
+    assert np.array_equal(load_fashion("test", tmp_path / "given")[0], images)
+    found, found_labels = load_fashion("test")
+    assert np.array_equal(found, 255 - images)
+    assert (found_labels.dtype, found_labels.tolist()) == (np.int64, [0, 1, 2, 3, 4])
+    with pytest.raises(InputError, match="apt install dataset-fashion-mnist"):
+        load_fashion("train", tmp_path)
+    write_split(tmp_path, images, np.zeros(4, np.uint8))
+    with pytest.raises(InputError, match="shape"):
+        load_fashion("test", tmp_path)
+
+
+def test_the_shipped_sample_and_the_shipped_cnn():
+    sample, cnn = load_sample(), load_cnn()
+    assert sample.images.shape == (200, 1, 28, 28)
+    assert (float(sample.images.min()), float(sample.images.max())) == (0.0, 1.0)
+    assert sample.labels.bincount().tolist() == [20] * 10
+    assert sample.names == CLASSES
+    with torch.no_grad():
+        right = (cnn(sample.images).argmax(1) == sample.labels).sum()
+        assert int(right) == pytest.approx(187, abs=1)  # kernels differ between machines
+        cnn.conv1.weight.zero_()
+    assert load_cnn().conv1.weight.abs().sum() > 0  # another one
+
+
+def test_assets_are_small_and_their_sources_are_named():
+    sources = (ASSETS / "SOURCES.md").read_text()
+    shipped = [path for path in ASSETS.iterdir() if path.name != "SOURCES.md"]
+    assert len(shipped) >= 5
+    assert all(f"`{path.name}`" in sources for path in shipped)
+    assert sum(path.stat().st_size for path in shipped) < 1_500_000
+    with safe_open(ASSETS / "fashion_cnn.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["epochs"]) > 0

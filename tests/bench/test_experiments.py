@@ -230,14 +230,6 @@ def test_boxes_serve_as_masks_if_they_are_neither_tiny_nor_everything(monkeypatc
     assert len(choose_inputs(replace(boxed, mask_share=(0, 1)), 6)) == 5
 
 
-def test_a_set_with_too_few_inputs_says_so(tmp_path):
-    few = replace(TINY, name="few", n_inputs=300, metrics=("gini",), blocks=200)
-    result = run(tmp_path, replace(few, maps=TINY.maps[1:], against="VG"))
-    assert result.complete
-    text = (tmp_path / "out" / "few.md").read_text(encoding="utf-8")
-    assert "fewer than 300" in " ".join(text.split())
-
-
 def test_spacing_is_the_mean_distance_of_the_top_pixels():
     maps = torch.zeros(1, 5, 5)
     maps[0, 0, 0], maps[0, 0, 3], maps[0, 4, 0] = 3, 2, 1

@@ -11,7 +11,7 @@ from sea_bench.data import Item
 from sea_bench.experiments.comparison import Comparison, Map
 from sea_bench.experiments.experiment import Compared, Findings, Run
 from sea_bench.experiments.inputs import Inputs, choose_inputs
-from sea_bench.experiments.maps import COSTS, Explainer, count_evaluations, greedy_regions
+from sea_bench.experiments.maps import COSTS, Explainer, count_evaluations
 from sea_bench.experiments.measurements import MODEL, measure
 from sea_bench.experiments.metrics import find_metric
 from sea_bench.experiments.pages import write_page
@@ -43,16 +43,6 @@ def test_greed_sorts_cells_that_add_up_at_its_price():
     assert asked == COSTS["greedy_regions"]
     order = greedy(lambda sets: torch.zeros(sets.shape[:2]), 2, 9)
     assert torch.equal(order.sort(1).values, torch.arange(9).expand(2, -1))
-
-
-def test_greedy_regions_draws_its_order():
-    experiment = small(maps=(Map("g", "member", ("greedy_regions",)),))
-    inputs = choose_inputs(experiment, 1)
-    batch = inputs.read(range(1))
-    drawn = greedy_regions(inputs.loaded.model, batch.x, batch.target)
-    assert (drawn.shape, len(drawn.unique())) == ((1, 1, 28, 28), 64)
-    found = Explainer(experiment, inputs).explain(batch.x, batch.target)["g"]
-    assert torch.equal(found.flatten().argsort(stable=True), drawn.flatten().argsort(stable=True))
 
 
 def test_a_budget_map_is_what_a_user_gets():

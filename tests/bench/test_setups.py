@@ -1,7 +1,9 @@
-"""Set-ups that are fine, and set-ups that are broken."""
+"""Set-ups that are fine or broken are told; random explanations obey their laws."""
 
 import pytest
+from torch import nn
 
+from scripts.fuzz import LAWS, draw_case, fuzz, look, tabulate
 from sea_bench.experiments.setups import list_broken, list_fine, list_setups, list_told
 
 
@@ -42,3 +44,28 @@ def test_fine_set_ups_are_left_in_peace(setups, way):
 def test_a_fault_is_told(setups, name, fault, word):
     told = list_told(setups[name][1][fault])
     assert any(word in line for line in told), told
+
+
+class Mixing(nn.Module):
+    """Adds what the rest of the batch has."""
+
+    def forward(self, x):
+        return x + 3 * x.flip(0).tanh()
+
+
+def test_laws_hold_for_random_cases():
+    looked, broken = fuzz(4)
+    assert set(looked) == set(LAWS)
+    assert not any(broken.values())
+    assert f"| {LAWS['alone']} | 4 | 0 |" in list(tabulate(looked, broken))
+
+
+def test_a_model_that_mixes_its_batch_breaks_a_law():
+    case = draw_case(0)
+    case.model.body.append(Mixing())
+    assert "alone" in {law for law, wrong in look(case) if wrong}
+
+
+def test_the_rounding_of_one_output_is_no_other_model():
+    # Its norms were folded alone and not in a batch, which cost questions.
+    assert not any(wrong for law, wrong in look(draw_case(618)))

@@ -8,9 +8,7 @@ from PIL import Image
 from sea_nn import Explanation
 from sea_nn.members.registry import ENSEMBLES, names
 from sea_nn.vision.names import KNOWN
-from tests.helpers.command import FILES, QUICK, clothes, sea, write_model
-
-__all__ = ["clothes", "sea"]
+from tests.helpers.command import FILES, QUICK, write_model
 
 
 def test_every_picture_gets_its_folder_and_all_one_report(sea, clothes, tmp_path):

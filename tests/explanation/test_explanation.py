@@ -211,19 +211,6 @@ def test_saved_explanation_loads_as_it_was(explanation, tmp_path):
     assert (tmp_path / "y.safetensors").read_bytes() == path.read_bytes()
 
 
-def test_a_file_that_release_0_1_wrote_still_opens(tmp_path):
-    """Two images of one channel, explained with a budget of 64; f is learned from its answers."""
-    e = Explanation.load(Path(__file__).parent / "files" / "release_0_1.safetensors")
-    assert e.methods == ("deeplift", "guided_grad_cam")
-    assert (e.questions, e.labels) == (57, ("c", "c"))
-    assert e.order[:, :4].tolist() == [[14, 23, 7, 26], [20, 28, 13, 12]]
-    assert e.attribution.sum((1, 2, 3)).tolist() == pytest.approx([0.002197325, 0.001775805])
-    said = e.function.score(e.asked.sets.double())
-    assert torch.allclose(said, e.asked.answers.sigmoid(), atol=1e-4)
-    assert e.curve.counts.tolist() == [0, 16, 64]
-    same(e, Explanation.load(e.save(tmp_path / "x.safetensors")))
-
-
 def test_own_features_and_own_maps_are_kept(tmp_path):
     e = explain_images()
     groups = torch.randint(0, 64, (3, 32, 32), generator=torch.Generator().manual_seed(0))

@@ -236,17 +236,6 @@ def test_places_are_surer_the_more_is_known() -> None:
     assert apart[1] < 1 < apart[0]
 
 
-def test_parts_build_the_same_function() -> None:
-    f, x = make_function(), other_sets()
-    sets, answers = f.process.sets[:, :-1], f.process.answers[:, :-1]
-    floor = 0.01
-    p = answers.sigmoid() * (1 + 2 * floor) - floor
-    again = SetFunction.build(f.parts(), sets, p.clamp(1e-12, 1).logit(), "log-odds")
-    assert torch.allclose(again.score(x), f.score(x), atol=1e-6)
-    one = f.rows(slice(1, 2))
-    assert torch.allclose(one.score(x[1:]), f.score(x)[1:])
-
-
 def test_concave_slopes_are_those_of_the_least_concave_curve_above() -> None:
     curve = torch.randn(5, 9, generator=torch.Generator().manual_seed(0)).double().cumsum(1)
     slopes = concave_slopes(curve)
@@ -263,13 +252,6 @@ def test_scores_come_back_from_answers() -> None:
     answers = to_answers(p, "log-odds")
     assert torch.allclose(read(warp(answers, "log-odds"), "log-odds"), p.double(), atol=1e-5)
     assert math.isfinite(float(answers.abs().max()))
-
-
-def test_a_constant_model_is_a_flat_function() -> None:
-    sets = other_sets(12)
-    p = SetProcess.fit(sets, torch.full((N, 12), 1.5).double(), steps=5)
-    found = p.predict(other_sets(5, seed=9))
-    assert torch.allclose(found.mean, torch.full((N, 5), 1.5).double(), atol=1e-6)
 
 
 def test_no_gain_is_larger_than_the_answers_where_both_ends_lie_beyond_the_floor() -> None:

@@ -1,7 +1,13 @@
-"""Small networks and inputs for members of every kind."""
+"""Small networks and inputs for members of every kind, and models asked as SEA asks them."""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from sea_nn.features import Features
+from sea_nn.model.opening import open_model
+from sea_nn.questions.absent import choose_absence
 
 
 def build() -> nn.Sequential:
@@ -47,3 +53,19 @@ def build_pooled() -> nn.Module:
 def draw_bright() -> torch.Tensor:
     """Two images [2, 1, 16, 16] that ``build_pooled`` answers differently."""
     return torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(1)) * 4
+
+
+def ask_only(
+    model: Any,
+    x: Tensor,
+    target: Any,
+    sets: Tensor,
+    absent: str | None = None,
+    output: str | None = None,
+    **given: Any,
+) -> Tensor:
+    """What the model says with only the sets left, bool [N, R, *shape] -> [N, R]."""
+    features = Features.of(x)
+    hiding, _ = choose_absence(x, features, absent, **given)
+    with open_model(model, x, target, features=features, hiding=hiding, output=output) as probe:
+        return probe.ask(sets)

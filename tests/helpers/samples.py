@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor, nn
 
-from sea_bench import data
 from sea_nn import SEA, About, SEAConfig
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Provenance
@@ -126,14 +122,3 @@ def explain_line(*weights: float) -> Explanation:
     model.weight.data = torch.tensor([weights, [0.0] * len(weights)])
     nn.init.zeros_(model.bias)
     return SEA(model, budget=2 * len(weights) + 6).explain(torch.ones(1, len(weights)), 0)
-
-
-def need_real(name: str, split: data.Split = "all") -> data.ImageSet:
-    """Load a real set, or skip."""
-    root = os.environ.get("SEA_NN_DATA")
-    if not root:
-        pytest.skip("set SEA_NN_DATA to the folder of real data sets to run this")
-    folder = Path(root, data.describe(name).folder)
-    if not folder.is_dir():
-        pytest.skip(f"the real data set is not there: {folder}")
-    return data.load(name, split=split)

@@ -139,16 +139,6 @@ def test_deeplift_does_not_count_where_its_rules_do_not_fit():
     assert vote(alone).tolist() == [[1.0]] * len(X)
 
 
-def test_deeplifts_sum_is_judged_input_by_input():
-    model = Attending().eval()
-    x = torch.cat([X, 1e-3 * X])
-    together = compute_maps(model, x, 0, ("deeplift",)).missed["deeplift"]
-    alone = [
-        compute_maps(model, x[i : i + 1], 0, ("deeplift",)).missed["deeplift"] for i in range(4)
-    ]
-    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-3, atol=1e-4)
-
-
 class Normalised(nn.Module):
     """Uses the statistics of the batch even in eval mode, or none."""
 

@@ -219,36 +219,6 @@ def norms() -> nn.Sequential:
     return model.train()
 
 
-class Around(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, x):
-        return self.model(x)
-
-
-def test_threads_with_a_wrapper_each_around_one_model_do_not_meet():
-    model = norms()
-    methods = ("saliency", "integrated_gradients", "guided_backprop", "occlusion")
-    inputs = [torch.rand(2, 3, 12, 12) for _ in range(4)]
-    expected = [compute_maps(model, x, 1, methods).maps for x in inputs]
-    before, found = snapshot(model), {}
-
-    def explain(k):
-        for _ in range(3):
-            found[k] = compute_maps(Around(model), inputs[k], 1, methods).maps
-
-    threads = [Thread(target=explain, args=(k,)) for k in range(len(inputs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert snapshot(model) == before
-    for k, maps in enumerate(expected):
-        assert all(torch.allclose(found[k][n], maps[n], atol=1e-6) for n in methods)
-
-
 def test_an_interrupt_anywhere_leaves_the_model_as_it_was():
     model, x = norms(), torch.rand(1, 3, 8, 8)
     before, hit = snapshot(model), 0

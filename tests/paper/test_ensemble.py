@@ -75,18 +75,6 @@ def test_collapsed_equals_the_full_network_under_every_solver(solver, rate, trai
     torch.testing.assert_close(attribute(small)[2], attribute(full)[2], rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("activation", ["sqrt", "log1p", "power:-1"])
-@pytest.mark.parametrize("setting", ["fmnist", "imagenet"])
-def test_adagrads_near_ties_are_broken_alike_in_both_forms(setting, activation):
-    """Adagrad moves features by the same step but for 1e-10: greedy is then a matter of ties."""
-    config = SEAConfig.paper(setting).replace(
-        grid=None, activation=activation, widths=(16, 8, 4), thresholds=(2, 4, 6, 8)
-    )
-    given_rows = make_training_data(maps(3, shape=(36,)) ** 0.7, config, torch.ones(3, 3))
-    small, full = (fit(given_rows, config, collapse=c)[0] for c in (True, False))
-    torch.testing.assert_close(attribute(small)[2], attribute(full)[2], rtol=1e-6, atol=1e-9)
-
-
 CONFIGS = {
     "default": SEAConfig(),
     "paper": SEAConfig.paper("fmnist").replace(**SMALL, epochs=20),
@@ -155,16 +143,6 @@ def test_the_result_is_consistent_with_itself(name):
     assert result.scorer.top(3).shape == (2, 3)
     assert f"2 inputs, {n} features" in repr(result)
     assert (result.scorer.top(1)[:, 0] == result.order[:, 0]).all()
-
-
-def test_the_map_is_where_the_methods_agree():
-    """A feature high in every heatmap comes first; one that is high in none comes last."""
-    given_maps = maps(1, shape=(25,), seed=3)
-    given_maps[:, :, 4], given_maps[:, :, 9] = 1.0, 0.0
-    for config in (SEAConfig(), SEAConfig(activation="log1p"), SEAConfig(activation="power:-1")):
-        result = ensemble(given_maps, config)
-        assert result.attribution[0].argmax() == 4
-        assert result.attribution[0].argmin() == 9
 
 
 def test_the_objective_falls():

@@ -243,14 +243,6 @@ def test_display_is_the_input_before_normalising(preprocess, window):
         assert preprocess.window(50, 37) == window
 
 
-def test_preprocess_takes_pictures_of_any_mode_and_does_not_change_them():
-    image = Image.new("RGBA", (9, 9), (10, 20, 30, 0))
-    before = image.tobytes()
-    assert (Preprocess(resize=4, crop=4).display(image) == 255).all()
-    assert image.tobytes() == before
-    assert image.mode == "RGBA"
-
-
 def test_a_very_long_picture_does_not_fill_the_memory():
     assert Preprocess(resize=256, crop=224)(Image.new("L", (1, 60_000))).shape == (3, 224, 224)
 
