@@ -212,22 +212,6 @@ def test_values_of_another_kind_are_named(call, values, message):
             call(value)
 
 
-@pytest.mark.parametrize(
-    "mask", [torch.ones(3, 3, dtype=torch.bool), [[True]], torch.ones(4, 5), [None]]
-)
-@pytest.mark.parametrize("feature_mask", [None, torch.arange(20).view(4, 5) // 5])
-@pytest.mark.parametrize("name", ["required", "forbidden"])
-def test_masks_of_features_have_the_maps_shape(mask, feature_mask, name):
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(20, 2))
-    sea = SEA(model, "saliency", SEAConfig(epochs=2))
-    with pytest.raises((InputError, KindError), match=f"{name} must be a bool mask"):
-        sea.explain(
-            *(torch.rand(2, 1, 4, 5), 0),
-            feature_mask=feature_mask,
-            constraints=Constraints(**{name: mask}),
-        )
-
-
 @pytest.mark.filterwarnings("ignore:thresholds above")
 def test_sets_that_pooling_empties_do_not_count():
     """All pixels of a tiny picture are in every set, so no cell exceeds the mean count."""

@@ -17,18 +17,6 @@ def explanation():
     return SEA(model, budget=128).explain(x, target=[0, 1])
 
 
-def _read_log_odds(model, x, target):
-    p = model(x).softmax(1).gather(1, torch.tensor(target)[:, None])[:, 0]
-    return p.logit().detach()
-
-
-def test_gains_sum_to_the_models_own_difference(explanation):
-    assert explanation.unit == "log-odds"
-    assert "gains are in log-odds" in explanation.summary()
-    wanted = _read_log_odds(model, x, [0, 1]) - _read_log_odds(model, blur(x), [0, 1])
-    torch.testing.assert_close(explanation.gains.sum(1), wanted, atol=1e-3, rtol=1e-3)
-
-
 def test_the_map_sums_to_the_gains_and_lies_where_they_are(explanation):
     e = explanation
     by_feature = torch.zeros_like(e.gains).scatter(1, e.order, e.gains).clamp(min=0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sea_nn import SEA, About, Explanation
-from sea_nn.errors import InputError, KindError
+from sea_nn.errors import InputError
 from sea_nn.features import Kind
 from sea_nn.show.viewer import write_report
 
@@ -112,23 +112,6 @@ def test_it_is_drawn_reported_and_kept(walk, tmp_path):
             one.plot("top", tmp_path / "top.png")
     page = write_report(e, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "against" in page
-
-
-@pytest.mark.parametrize("name", [name for name in SHAPES if name != "several"])
-def test_inputs_that_are_none_are_refused_in_words(name):
-    x, model, given = make(name)
-    sea = SEA(model, budget=40, output="logits")
-    with pytest.raises(InputError, match="NaN"):
-        sea.explain(torch.full_like(x, torch.nan), **given)
-    with pytest.raises(InputError, match="at least one input"):
-        sea.explain(x[:0], **given)
-    with pytest.raises(KindError, match="floating-point"):
-        sea.explain(x.long(), **given)
-    with pytest.raises(KindError, match="tuple or dict"):
-        sea.explain([x[0], x[1, :1]], **given)  # ragged
-    if name == "table":
-        with pytest.raises(InputError, match=r"x\.unsqueeze"):
-            sea.explain(x[0])
 
 
 @pytest.mark.parametrize("name", ["table", "series", "image", "volume"])

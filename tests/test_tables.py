@@ -60,18 +60,6 @@ def test_with_room_for_all_sets_order_and_gains_are_those_of_every_set(backgroun
     assert e.attribution[0, 5] < 0.15  # a column that the model does not use
 
 
-def test_of_two_copies_of_a_column_one_suffices(background):
-    def model(x):
-        odds = 4 * torch.maximum(x[:, 0], x[:, 1]) + 2 * x[:, 2] + x[:, 3] - 3
-        return torch.stack([odds, 0 * odds], 1).softmax(1)
-
-    sea = SEA(model, budget=1100, output="probabilities")
-    e = sea.explain(torch.ones(1, 6), target=0, background=background[:16])
-    first, second = sorted(e.map("keep")[0, :2].tolist(), reverse=True)
-    assert second < first / 2
-    assert float(e.predict_error) < 0.15
-
-
 def test_few_questions_take_the_mean_of_the_background_and_many_draw_from_it(background):
     assert choose_draws(60, 6, None, background) == 1
     assert choose_draws(300, 6, None, background) == 1
@@ -213,17 +201,6 @@ def test_a_tuple_or_dict_in_is_a_tuple_or_dict_out_on_one_scale(inputs, learned)
         assert (maps[0][:, 0, 4:, 4:].sum((1, 2)) > 0.7 * maps[0].flatten(1).sum(1)).all()
         assert (maps[1][:, 2] > maps[1][:, 1]).all()
         assert (maps[1][:, 0] < 0.05 * maps[1][:, 2]).all()
-
-
-def test_the_function_is_learned_over_all_features_together(learned):
-    e = learned
-    assert e.kind == "several"
-    assert e.order.shape == (2, 64 + 3)
-    left = torch.zeros(2, 1, *e.shape, dtype=torch.bool)
-    left[..., -3:] = True  # the row alone
-    with torch.no_grad():
-        truth = Both()(torch.zeros(2, 2, 8, 8), torch.ones(2, 3)).softmax(1)[:, 1:]
-    torch.testing.assert_close(e.predict(left), truth, atol=0.15, rtol=0)
 
 
 def test_parts_are_explanations_of_their_kind_and_survive_a_file(tmp_path, inputs):

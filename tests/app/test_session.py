@@ -102,16 +102,6 @@ def test_another_input_ends_the_work_on_the_first(session, clothes):
     assert session.top(1)[0].label == "Sandal"
 
 
-def test_another_budget_begins_with_what_the_first_has_found(session):
-    for step in session.explain(1024):
-        if step.explanation is not None:
-            steps = list(session.explain(34))
-            break
-    assert [budget for _, budget, *_ in session.calls] == [1024, 34]
-    assert session.reused > 20
-    assert steps[-1].total == 34
-
-
 def test_leaving_a_generator_ends_its_thread(session):
     before = threading.active_count()
     steps = session.explain(1024)

@@ -11,16 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors import safe_open
-from torch import nn
 
 from sea_bench import data, training
 from sea_bench.classifiers import PROBLEMS, load_classifier, read_card, train_classifier
-from sea_bench.data import Item
 from sea_bench.data.fashion import load_fashion, read_idx
 from sea_nn.errors import InputError
-from sea_nn.vision.images import Preprocess
 from sea_nn.vision.shipped import CLASSES, load_cnn, load_sample
 from tests.helpers.small_sets import make_lgg, make_scenes, make_tiny
 
@@ -81,34 +77,6 @@ def test_parts_keep_groups_whole_and_labels_spread():
     for part in range(5):
         assert torch.bincount(labels[parts == part], minlength=3).tolist() == [8, 8, 8]
     assert not parts.equal(training.deal_parts(groups, labels, seed=1))
-
-
-def test_augmented_copies_differ_and_repeat_with_the_seed():
-    inputs = torch.rand(1, 3, 24, 24, generator=torch.Generator().manual_seed(0)).repeat(3, 1, 1, 1)
-    copies = [training.augment(inputs, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
-    assert copies[0].equal(copies[1])
-    assert not copies[0].equal(copies[2])
-    assert not copies[0][0].equal(copies[0][1])
-
-
-def test_the_head_comes_back_after_extraction_even_on_failure():
-    model = training.SmallVGG(3).eval()
-    head = training.find_head(model)
-
-    def fail() -> Image.Image:
-        raise InputError("cannot be read")
-
-    good = Item("good", lambda: Image.new("RGB", (20, 20)), 0)
-    preprocess = Preprocess((32, 32), 32)
-    features, labels, groups = training.extract_features(model, [good, good], preprocess, 2, CPU)
-    assert features.shape == (6, 128)
-    assert labels.tolist() == [0] * 6
-    assert groups == ["good"] * 6
-    with pytest.raises(InputError, match="cannot be read"):
-        training.extract_features(model, [good, Item("bad", fail, 0)], preprocess, 0, CPU)
-    assert training.find_head(model) is head
-    with pytest.raises(InputError, match="no linear layer"):
-        training.set_head(nn.Sequential(nn.Conv2d(3, 3, 1)), nn.Identity())
 
 
 # Training, storing, loading.

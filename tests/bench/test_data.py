@@ -1,6 +1,5 @@
 """Data sets: on small folders that the tests make, and on the real ones where they are."""
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from sea_bench.data.imagenet import index_wnids
 from sea_bench.data.items import Item, fill_boxes, fit_mask
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
-from tests.helpers.small_sets import MAKERS, box_mask, save, smooth, write_table
+from tests.helpers.small_sets import MAKERS, box_mask, save, smooth
 
 PREPROCESS = Preprocess(resize=32, crop=28)
 
@@ -217,30 +216,3 @@ def test_a_pasted_picture_differs_from_its_scene_only_where_the_mask_says(make):
 
 
 # The real sets.
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "column", "value"),
-    [
-        ("lgg", "labels.csv", "tumour", "2"),
-        ("lgg", "labels.csv", "split", "val"),
-        ("cub20", "labels.csv", "box_w", "nan"),
-        ("cub20", "labels.csv", "class_id", "12"),
-        ("imagenet", "labels.csv", "class_index", "1.5"),
-        ("imagenet", "boxes.csv", "x2", "wide"),
-        ("pets", "labels.csv", "imagenet_index", ""),
-        ("objects_on_scenes", "scenes.csv", "split", ""),
-    ],
-)
-def test_a_field_that_cannot_be_is_refused(name, file, column, value, tmp_path):
-    MAKERS[name](tmp_path)
-    path = tmp_path / file
-    with path.open(newline="") as opened:
-        rows = list(csv.DictReader(opened))
-    rows[1][column] = value
-    write_table(path, ",".join(rows[0]), *(",".join(row.values()) for row in rows))
-    with pytest.raises(ValueError, match=value or "''"):
-        data.load(name, tmp_path, "all")
-    path.write_text(path.read_text().replace(column, "other", 1))
-    with pytest.raises(KeyError, match=column):
-        data.load(name, tmp_path, "all")

@@ -14,14 +14,12 @@ from sea_bench.experiments.archive import read_scores
 from sea_bench.experiments.columns import PLANTED, plant, tabulate_planted
 from sea_bench.experiments.experiment import Compared, score_rows
 from sea_bench.experiments.kinds import METRICS, areas, compare_orders, order_by_methods
-from sea_bench.experiments.rivals import greedy, rank, shapley, values_by_lime, values_by_shap
+from sea_bench.experiments.rivals import rank, shapley, values_by_lime, values_by_shap
 from sea_bench.experiments.spans import plant as plant_series
 from sea_nn.errors import InputError
 from sea_nn.text.model import AskedText
 from sea_nn.text.reading import read_text
 from tests.helpers.texts import make_classifier, make_tokenizer
-from tests.reference.all_sets import Columns, greedy_order, score_sets
-from tests.reference.all_sets import shapley as slow_shapley
 
 
 def test_areas_are_the_means_of_the_curves():
@@ -30,31 +28,6 @@ def test_areas_are_the_means_of_the_curves():
     # 0, 3, 5, 6 by trapezoids, and 6, 3, 1, 0
     torch.testing.assert_close(insertion, torch.tensor([11 / 3], dtype=torch.float64))
     torch.testing.assert_close(deletion, torch.tensor([7 / 3], dtype=torch.float64))
-
-
-@pytest.mark.parametrize("kind", ["copies", "interaction"])
-def test_orders_and_values_are_those_of_every_set(kind):
-    p = plant(kind, 1, 0)
-    few = [0, 1, 2, 3, 9]
-
-    def model(rows):
-        full = torch.zeros(len(rows), 10)
-        full[:, few] = rows
-        return p.model(full).softmax(1)
-
-    truth = score_sets(model, p.x[0, few], p.scoring[:, few], 0, Columns(5))
-
-    def score(sets):
-        whole = torch.ones(*sets.shape[:2], 10, dtype=torch.bool)
-        whole[..., few] = sets
-        return ask(whole)
-
-    ask = p.score()
-    # The columns left out do nothing, so kept or not is the same.
-    assert greedy(score, 1, 5)[0].tolist()[:2] == greedy_order(truth, 5)[:2]
-    torch.testing.assert_close(
-        shapley(score, 1, 5)[0], torch.tensor(slow_shapley(truth, 5)).double(), atol=1e-4, rtol=1e-3
-    )
 
 
 def test_rivals_find_the_values_of_a_sum():

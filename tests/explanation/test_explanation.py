@@ -17,7 +17,6 @@ from safetensors.numpy import save as serialize
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation import atomic
 from sea_nn.explanation.explanation import Explanation
-from sea_nn.explanation.fields import Provenance
 from sea_nn.members.run import Check
 from sea_nn.paper.agreement import agreement
 from sea_nn.show.viewer import write_report
@@ -229,11 +228,6 @@ def test_file_leaves_out_what_it_can_derive(tmp_path):
         "gains": "float32", "images": "uint8", "ranking.classes": "int64",
         "ranking.scores": "float32",
     }  # fmt: skip
-
-
-def test_provenance_becomes_plain_json():
-    odd = Provenance(config={"grid": (28, 28), "device": torch.device("cpu")})
-    assert odd.config == {"grid": [28, 28], "device": "cpu"}
 
 
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 100, 900, 0.5, 0.99, -1])

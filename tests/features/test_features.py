@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sea_nn import SEA, About, Explanation
 from sea_nn.errors import InputError
 from sea_nn.features import KINDS, Features, Kind, find_kind, group_columns, number_cells
 
@@ -64,23 +63,6 @@ def test_a_grid_of_the_wrong_number_of_axes_is_refused():
         Kind("nodes", 3, view="graph")
     with pytest.raises(InputError, match="axis from 1 to 2"):
         Kind("nodes", 3, channels=3)
-
-
-def test_a_kind_of_ones_own_goes_all_the_way_to_a_file(tmp_path):
-    nodes = Kind("nodes", axes=3, channels=2, view="bars")
-    weight = torch.tensor([0.0, 0, 5, 0, 1])
-
-    def model(x):  # [N, nodes, values]
-        return torch.stack([x[..., 0] @ weight - 3, torch.zeros(len(x))], 1)
-
-    e = SEA(model, budget=40).explain(torch.ones(2, 5, 4), target=0, about=About(kind=nodes))
-    assert (e.kind, e.view, e.shape) == ("nodes", "bars", (5,))
-    assert e.attribution.shape == (2, 1, 5)
-    assert e.order[:, 0].tolist() == [2, 2]
-    again = Explanation.load(e.save(tmp_path / "nodes.safetensors"))
-    assert (again.kind, again.view) == ("nodes", "bars")
-    assert torch.equal(again.attribution, e.attribution)
-    e.plot("strip", tmp_path / "nodes.png")
 
 
 def test_one_hot_codes_and_correlated_columns_are_found():

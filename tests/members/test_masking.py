@@ -188,22 +188,6 @@ def test_every_kind_of_input_has_its_cells(shape, given):
     assert len(share.double().mul(1e6).round().unique()) == given
 
 
-def test_several_inputs_and_groups_have_cells_too():
-    def model(image, row):
-        return torch.stack([image.mean((1, 2, 3)) + row[:, 0], row[:, 1]], 1)
-
-    inputs = torch.rand(2, 1, 8, 8), torch.rand(2, 3)
-    e = SEA(model, budget=60, output="logits").explain(inputs, target=0)
-    assert NAME in e.methods
-    mask = torch.arange(16) // 4
-    x = torch.rand(1, 16)
-    with open_model(
-        nn.Linear(16, 2), x, 0, features=Features.of(x, feature_mask=mask), output="logits"
-    ) as probe:
-        found = run_members(probe, expand_methods(NAME))
-    assert found.maps[NAME].shape == (1, 16)
-
-
 def test_what_members_say_keeps_its_sign():
     found = compute_maps(build_pooled(), draw_bright(), 0, (NAME, "saliency"), output="logits")
     signed = found.to_heatmaps(signed=True)

@@ -266,16 +266,3 @@ def test_maps_of_zeros_can_be_ranked_at_random(case):
     assert scores.values["deletion:mean"].isfinite().all()
     assert scores.values["gini"][:, 0].isnan().all()
     assert "map of zeros" in scores.notes["gini"][0]
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64])
-def test_maps_of_every_type_are_scored_by_their_order(case, dtype):
-    model, x, _, maps = case
-    ranks = {k: one.flatten(1).argsort(1).argsort(1).view_as(one) for k, one in maps.items()}
-    mixed = {"a": ranks["a"].to(dtype).unsqueeze(1), "b": ranks["b"]}  # with one channel, and none
-    names = ["deletion:mean", "aupc_windows:mean", "gini"]
-    found = score_maps(model, x, None, mixed, names, random=False).values
-    same = {"a": ranks["a"].to(dtype).double(), "b": ranks["b"].double()}
-    expected = score_maps(model, x, None, same, names, random=False).values
-    for name in names:
-        torch.testing.assert_close(found[name], expected[name])

@@ -102,17 +102,6 @@ def test_equal_inputs_have_equal_maps_and_others_have_not(name):
     assert not torch.allclose(maps[0], maps[2], atol=1e-4)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_cuda_draws_what_the_cpu_draws(dtype):
-    x = images().to(dtype)
-    keys = find_keys(x, 7)
-    there = find_keys(x.cuda(), 7)
-    assert torch.equal(there.cpu(), keys)
-    assert torch.allclose(draw_normal(there, 3, (33,)).cpu(), draw_normal(keys, 3, (33,)))
-    assert torch.equal(draw_uniform(there, 3, 33).cpu(), draw_uniform(keys, 3, 33))
-
-
 def test_draws_belong_to_the_input_the_purpose_and_the_seed():
     state = torch.get_rng_state()
     drawn = [uniform(purpose, (50, 3), seed) for purpose in PURPOSES for seed in (0, 1)]

@@ -108,28 +108,6 @@ def test_a_twin_is_the_model_of_now():
     torch.testing.assert_close(found[1], 2 * found[0])
 
 
-def test_a_model_whose_copy_calls_the_original_runs_as_it_is():
-    line = nn.Linear(4, 3)
-
-    class Open(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.line, self.drop = line, nn.Dropout()
-            self.call = lambda x: line(x)
-
-        def forward(self, x):
-            return self.drop(self.call(x))
-
-    model = Open()
-    with open_model(model, X) as probe:
-        assert probe.model.module is model
-        assert not model.training
-        # one of them in vain
-        assert probe.meter.rows == {"members": 0, "questions": 6, "checks": 0}
-    assert model.training
-    assert model.drop.training
-
-
 class Uncopied(nn.Module):
     def __init__(self):
         super().__init__()

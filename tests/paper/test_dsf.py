@@ -23,24 +23,6 @@ def test_monotone_and_submodular_on_chains_of_sets(f, data):
     assert gain[1] >= -1e-10 * scale
 
 
-@given(f=functions(), seed=st.integers(0, 999), t=st.floats(0, 1))
-def test_concave_and_monotone_on_segments(f, seed, t):
-    x, y = torch.rand(2, f.n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    scale = float(f(torch.ones(f.n))) + 1
-    assert f(t * x + (1 - t) * y) >= t * f(x) + (1 - t) * f(y) - 1e-10 * scale
-    assert f(torch.maximum(x, y)) >= f(x) - 1e-10 * scale
-
-
-@given(f=functions(), members=st.sets(st.integers(0, 5), max_size=5))
-def test_slope_bounds_every_gain_and_is_finite(f, members):
-    x = subset(f.n, members)
-    bound = f.slope(x)
-    assert torch.isfinite(bound).all()
-    for v in set(range(f.n)) - members:
-        gain = float(f(subset(f.n, {*members, v})) - f(x))
-        assert gain <= float(bound[v]) + 1e-9 * (1 + float(f(torch.ones(f.n))))
-
-
 def test_same_values_as_a_plain_network():
     torch.manual_seed(0)
     net = paper.Network(20, (7, 5, 3), start=(0.0, 1.0))

@@ -30,21 +30,6 @@ def greedy_order(scores, n):
     return taken
 
 
-def shapley(scores, n):
-    """Shapley values by their definition: the mean gain over all orders, set by set."""
-    from math import factorial
-
-    values = []
-    for k in range(n):
-        total = 0.0
-        for size in range(n):
-            weight = factorial(size) * factorial(n - size - 1) / factorial(n)
-            for chosen in combinations([j for j in range(n) if j != k], size):
-                total += weight * (scores[frozenset([*chosen, k])] - scores[frozenset(chosen)])
-        values.append(total)
-    return values
-
-
 class Columns:
     """Sets of columns as masks over a row."""
 

@@ -8,7 +8,6 @@ import torch
 from sea_nn import SEA, Explanation
 from sea_nn.errors import AssumptionWarning, InputError, KindError, MemberError
 from sea_nn.text import ZeroShot
-from sea_nn.text import model as passes
 from sea_nn.text.model import AskedText
 from sea_nn.text.reading import read_text
 from tests.helpers.texts import (
@@ -45,26 +44,6 @@ def test_every_subset_is_answered_as_the_model_answers_it(parts, how):
         left = [k for k, stays in enumerate(left) if stays]
         slow = ask_slowly(model, tokenizer, "acting was not bad", left, how).softmax(0)[1]
         torch.testing.assert_close(said, slow.double().logit(), atol=1e-4, rtol=1e-3)
-
-
-def test_variants_run_in_full_passes_with_others_of_nearly_their_length(parts, monkeypatch):
-    room, seen = 256, []
-    monkeypatch.setitem(passes.BATCH_TOKENS, "cpu", room)
-    reading = read_text(parts[1], "the film was bad , not good , and the film was not bad")
-    asked = AskedText(*parts, reading, absent="delete")
-    run = asked._forward
-
-    def watch(given, lengths, ends):
-        seen.append((*given["input_ids"].shape, int(lengths.sum())))
-        return run(given, lengths, ends)
-
-    monkeypatch.setattr(asked, "_forward", watch)
-    random = torch.Generator().manual_seed(0)
-    asked(torch.rand(200, len(reading), generator=random))
-    assert sum(rows for rows, _, _ in seen) == 200
-    assert all(rows * width <= room < (rows + 1) * width for rows, width, _ in seen[:-1])
-    padded = sum(rows * width for rows, width, _ in seen)
-    assert padded <= 1.15 * sum(tokens for _, _, tokens in seen)
 
 
 def test_continuations_are_read_as_the_model_says_them(speaker):
