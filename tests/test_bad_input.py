@@ -212,16 +212,6 @@ def test_values_of_another_kind_are_named(call, values, message):
             call(value)
 
 
-@pytest.mark.filterwarnings("ignore:thresholds above")
-def test_sets_that_pooling_empties_do_not_count():
-    """All pixels of a tiny picture are in every set, so no cell exceeds the mean count."""
-    config = SEAConfig.paper("cub")
-    tiny = torch.rand(1, 3, 2, 2, generator=torch.Generator().manual_seed(0))
-    assert ensemble(tiny, config).attribution.isfinite().all()
-    with pytest.raises(InputError, match="finer grid"):
-        ensemble(tiny, config.replace(heatmap_weight=0.0))
-
-
 def test_too_many_features_are_refused_before_learning():
     maps = torch.zeros(1, 1, (1 << 22) + 1)
     maps[..., 0] = 1
@@ -252,14 +242,6 @@ def test_a_constant_map_does_not_count(value, config):
         result = ensemble(padded, config)
     expected = ensemble(GOOD, config)
     torch.testing.assert_close(result.attribution, expected.attribution, rtol=1e-5, atol=1e-6)
-
-
-def test_thresholds_above_n_are_clipped_with_a_warning():
-    config = SEAConfig.paper("fmnist")
-    with pytest.warns(UserWarning, match="clipped to 20"):
-        result = ensemble(GOOD, config)
-    same = ensemble(GOOD, config.replace(thresholds=(5, 10, 15, *[20] * 7)))
-    assert torch.equal(result.attribution, same.attribution)
 
 
 KINDS = {

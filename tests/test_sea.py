@@ -170,16 +170,6 @@ def test_a_dead_input_costs_the_others_nothing(cnn, x):
     assert not any(c.subject == "input 0" and "react" in c.message for c in e.checks)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_gives_the_same_explanation(cnn, x, monkeypatch):
-    here = SEA(cnn, FAST).explain(x)
-    # By default a GPU's convolutions keep 10 bits (TF32), enough to switch single activations.
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    there = SEA(load_cnn("cuda"), FAST).explain(x.cuda())
-    assert there.attribution.is_cuda
-    assert torch.allclose(there.maps.cpu(), here.maps, atol=1e-3)
-
-
 def test_members_without_channels_explain_series():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))

@@ -128,17 +128,6 @@ def test_a_background_that_does_not_fit_is_refused(wrong, error, match):
         sea.explain(torch.ones(1, 6), background=wrong)
 
 
-def test_questions_about_all_rows_share_full_passes():
-    sizes = []
-    net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-    net.register_forward_hook(lambda module, given, said: sizes.append(len(said)))
-    x, rows = torch.rand(10, 6), torch.rand(20, 6)
-    e = SEA(net, budget=128).explain(x, background=rows, internal_batch_size=100)
-    asked = [size for size in sizes if size > 2 * len(x)]  # members have smaller passes
-    assert max(asked) <= 100
-    assert len(asked) <= sum(e.provenance.evaluations.values()) // 80
-
-
 def test_one_column_and_columns_of_nan():
     one = SEA(torch.nn.Linear(1, 2), budget=16).explain(torch.ones(2, 1))
     assert one.order.tolist() == [[0], [0]]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
 from sea_bench import data
-from sea_bench.data.imagenet import index_wnids
 from sea_bench.data.items import Item, fill_boxes, fit_mask
 from sea_nn.errors import InputError
 from sea_nn.vision.images import Preprocess
@@ -173,32 +172,12 @@ def test_tiny_imagenet_is_read_packed_or_not(packed, tmp_path):
     assert loaded[0].read().size == (64, 64)
 
 
-def test_words_that_are_no_class_are_refused():
-    with pytest.raises(InputError, match="not one of the 1000"):
-        index_wnids({"n1": "flying saucer"})
-    # The dog comes before the garment in the order of the wnids.
-    both = index_wnids({"n02113186": "Cardigan, Cardigan Welsh corgi", "n02963159": "cardigan"})
-    assert both == {"n02113186": 264, "n02963159": 474}
-
-
 def test_trimaps_give_pet_and_border(make):
     pets = data.load("pets", make("pets"))
     assert pets.classes == ("Persian", "pug")
     assert [item.imagenet for item in pets] == [254, 283]
     assert pets[0].read_mask().sum() == 20 * 20
     assert pets[0].read_mask("border").sum() == 30 * 30 - 20 * 20
-
-
-def test_human_maps_cover_the_whole_photograph(make):
-    item = data.load("human_attention", make("human_attention"))[0]
-    assert len(item.masks) == 7
-    view = item.view(Preprocess(resize=(80, 80), crop=(80, 80)))
-    assert view.mask is not None
-    assert view.mask[:, :40].min() == 1
-    assert view.mask[:, 40:].max() == 0
-    other = item.view(PREPROCESS, mask="salFIX").mask
-    assert other is not None
-    assert torch.allclose(other, torch.tensor(100 / 255))
 
 
 def test_a_pasted_picture_differs_from_its_scene_only_where_the_mask_says(make):

@@ -44,17 +44,6 @@ def test_noise_is_a_share_of_each_inputs_own_range(case):
         assert same(maps[i : i + 1], one, 1e-9)
 
 
-def test_baselines_one_an_input_are_that_for_every_member(case):
-    model, x, target = case
-    base = torch.randn_like(x)
-    methods = [("gradient_shap", {"n_samples": 5}), ("integrated_gradients", {"n_steps": 5})]
-    together = compute_maps(model, x, target, methods, baselines=base).maps
-    for i in range(len(x)):
-        alone = compute_maps(model, x[[i]], target[[i]], methods, baselines=base[[i]]).maps
-        for name, maps in together.items():
-            assert same(maps[[i]], alone[name], 1e-9)
-
-
 class Reused(nn.Module):
     """The same activation module at two places, or one module each."""
 

@@ -189,20 +189,6 @@ def test_noisy_copies_have_their_inputs_arguments_and_baselines(n_inputs):
         assert torch.allclose(maps, expected.float(), rtol=1e-4, atol=1e-6), name
 
 
-def test_further_arguments_follow_their_inputs():
-    torch.manual_seed(0)
-    x, gain = torch.randn(3, 4), torch.tensor([[1.0], [2.0], [3.0]])
-    weight = torch.randn(4, 2)
-
-    def model(inputs, factor, sign):
-        return sign * factor * (inputs @ weight)
-
-    for name in ("saliency", "integrated_gradients", "occlusion", "kernel_shap"):
-        maps = compute_maps(model, x, 1, name, args=(gain, -1.0), limit=4).maps[name]
-        expected = -gain * weight[:, 1] * (1 if name == "saliency" else x)
-        assert torch.allclose(maps, expected, atol=1e-4), name
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

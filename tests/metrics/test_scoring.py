@@ -184,20 +184,6 @@ def test_keeping_and_removing_sets_by_hand():
         query_sets(model, x, 0, sets[..., :2])
 
 
-def test_values_of_ones_own_follow_the_inputs_through_blocks(case, monkeypatch):
-    model, x, _, maps = case
-    fill = draw(2, 3, 12, 12, seed=8)
-    metric = METRICS["deletion"](fill)
-    whole = score_maps(model, x, None, maps, [metric]).values[metric.name]
-    monkeypatch.setattr("sea_nn.metrics.scoring.CPU_BLOCK", 1)
-    torch.testing.assert_close(
-        score_maps(model, x, None, maps, [metric]).values[metric.name], whole
-    )
-    one = METRICS["deletion"](fill[1:])
-    alone = score_maps(model, x[1:], None, {k: m[1:] for k, m in maps.items()}, [one], first=1)
-    torch.testing.assert_close(alone.values[one.name], whole[1:])
-
-
 def test_scores_can_be_read(case):
     model, x, _, maps = case
     scores = score_maps(model, x, None, maps, ["deletion:mean", "gini"])

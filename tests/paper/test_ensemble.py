@@ -160,16 +160,6 @@ def test_class_level_map_pools_all_heatmaps_and_weighs_methods():
     assert not torch.allclose(plain, weighed)
 
 
-def test_budgets_are_counted_after_pooling_unless_the_authors_are_read():
-    config = SEAConfig.paper("cub").replace(grid=(4, 4), thresholds=(6,))
-    given_maps = maps(1, shape=(12, 12))
-    rows = make_training_data(given_maps, config, torch.ones(1, 3))
-    assert torch.equal(rows.budgets, rows.sets.sum(2))
-    assert (rows.budgets < 6).any()
-    authors = make_training_data(given_maps, config.replace(reading="authors"), torch.ones(1, 3))
-    assert (authors.budgets == 6).all()
-
-
 def test_authors_reading_keeps_tied_features():
     given_maps = torch.zeros(1, 1, 6).double()
     given_maps[0, 0, :4] = 1.0

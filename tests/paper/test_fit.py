@@ -8,7 +8,7 @@ from sea_nn import DSF, SEAConfig, ensemble, maximize
 from sea_nn.errors import InputError, KindError
 from sea_nn.paper import dsf
 from sea_nn.paper.dsf import attribute
-from sea_nn.paper.fit import Trainer, find_chains, make_training_data, take_step
+from sea_nn.paper.fit import Trainer, make_training_data, take_step
 from tests.helpers.functions import ACTIVATIONS, collapse, functions, maps, subset
 from tests.reference import paper
 
@@ -72,24 +72,6 @@ def test_adagrad_is_torchs_followed_by_a_clamp():
             theirs.clamp_(min=0)
         torch.testing.assert_close(ours[0], theirs.detach(), rtol=1e-12, atol=1e-15)
     assert (ours[0] == 0).any()
-
-
-@pytest.mark.parametrize("nested", [True, False])
-def test_sums_over_chains_are_sums_over_sets(nested):
-    """Sets that grow within each of three runs, of sizes that differ between inputs, or do not."""
-    generator = torch.Generator().manual_seed(1)
-    rank = torch.rand(4, 3, 1, 20, generator=generator).argsort(-1).argsort(-1)
-    counts = torch.randint(0, 21, (4, 3, 6, 1), generator=generator).sort(2).values
-    sets = (rank < counts).flatten(1, 2)
-    sets = sets if nested else sets.flip(1)
-    budgets = torch.randint(0, 15, (4, 18), generator=generator)
-    chains = find_chains(sets, budgets)
-    assert (chains.features.shape[1] == 3 * chains.length) == nested
-    weight = torch.rand(4, 2, 20, dtype=torch.float64, generator=generator)
-    order = torch.rand(4, 20, generator=generator).argsort(1)
-    best = order.argsort(1)[:, None] < budgets[:, :, None]
-    expected = weight @ torch.cat([sets, best], 1).double().mT
-    torch.testing.assert_close(chains.add_up(weight, order[:, : chains.length]), expected)
 
 
 @pytest.mark.parametrize("solver", ["mirror", "gradient"])
@@ -180,22 +162,6 @@ def test_gains_that_are_not_numbers_are_refused():
     f.weights[1].data[0, 0] = torch.nan
     with pytest.raises(InputError, match="NaN"):
         maximize(f, 3)
-
-
-def test_bounds_spare_almost_all_evaluations(monkeypatch):
-    """Beyond the first step, a handful of three hundred features reach the best gain."""
-    contenders, evaluate = [], dsf._evaluate_contenders
-    monkeypatch.setattr(dsf, "BLOCK", 1)
-
-    def watched(*args):
-        gains = evaluate(*args)
-        contenders.append(int(gains.isfinite().sum()))
-        return gains
-
-    monkeypatch.setattr(dsf, "_evaluate_contenders", watched)
-    maximize(DSF(300, widths=(64, 32), init=(0.0, 1.0), seed=1), 30)
-    assert sum(contenders) < 0.05 * 30 * 300
-    assert max(contenders[1:]) < 30
 
 
 def test_collapsed_and_full_network_agree_with_ties():
