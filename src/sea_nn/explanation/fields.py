@@ -115,9 +115,6 @@ class Part:
     shape: tuple[int, ...]
     channels: int | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-
 
 @dataclass(frozen=True)
 class Provenance:
@@ -218,9 +215,8 @@ class Contents:
     members: tuple[MemberMaps, ...] = ()
 
     def __post_init__(self) -> None:
-        kind = self.kind or find_kind(self.attribution).name
-        known = KINDS.get(kind) or find_kind(self.attribution)
-        made: dict[str, Any] = {"kind": kind, "view": self.view or known.view}
+        known = KINDS.get(self.kind) or find_kind(self.attribution)
+        made: dict[str, Any] = {"kind": self.kind or known.name, "view": self.view or known.view}
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
                 made[name] = value.detach()
@@ -230,9 +226,9 @@ class Contents:
                 made[name] = tuple(map(to_text, value))
         if self.texts is not None:
             made["texts"] = tuple(tuple(map(to_text, text)) for text in self.texts)
-        for name, value in made.items():
-            object.__setattr__(self, name, value)
-        check_fields(self)
+        vars(self).update(made)
+        for misfit in find_misfits(self):
+            raise InputError(misfit)
 
     def __len__(self) -> int:
         return self.order.shape[0]
@@ -262,14 +258,8 @@ def spread(values: Tensor, features: Tensor | None, shape: tuple[int, ...]) -> T
     return values.reshape(len(values), *shape)
 
 
-def check_fields(e: Any) -> None:
-    """Refuse an ``Explanation`` whose parts do not fit together, and say which does not."""
-    for said in _find_misfits(e):
-        raise InputError(said)
-
-
-def _find_misfits(e: Any) -> Iterator[str]:
-    """What does not fit, the first first: what comes after it may rest on it."""
+def find_misfits(e: Any) -> Iterator[str]:
+    """What of an ``Explanation`` does not fit together; what comes later may rest on the first."""
     if not (e.maps.ndim >= 3 and 2 <= e.attribution.ndim <= e.maps.ndim):
         yield (
             "attribution must be [N, 1, H, W], [N, C, T], [N, F] or [N, 1, D, H, W], and maps "

@@ -128,7 +128,8 @@ def _restore(tensors: dict[str, Array], facts: dict[str, Any]) -> dict[str, Any]
     made["feature_shape"] = feature_shape = tuple(facts["feature_shape"])
     made["checks"] = tuple(Check(**check) for check in facts["checks"])
     made["provenance"] = Provenance(**facts["provenance"])
-    made["parts"] = tuple(Part(**part) for part in facts.get("parts") or ())
+    parts = facts.get("parts") or ()
+    made["parts"] = tuple(Part(**part | {"shape": tuple(part["shape"])}) for part in parts)
     n = tensors["order"].shape[1]
     inner: dict[str, dict[str, Any]] = {}  # of the tensors that have others as their parts
     for name, values in tensors.items():
