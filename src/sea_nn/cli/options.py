@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -242,13 +243,12 @@ class Explain(Settings):
     @cached_property
     def volumes(self) -> list[Path]:
         """Those of the arguments that are volumes: NIfTI files, and folders with DICOM files."""
-        paths = [Path(name).expanduser() for name in self.inputs or ()]
-        dicom = [
-            path
-            for path in paths
-            if path.is_dir() and any(file.suffix.lower() in DICOM for file in path.iterdir())
-        ]
-        return [path for path in paths if path in dicom or path.name.lower().endswith(NIFTI)]
+        found = []
+        for path in (Path(name).expanduser() for name in self.inputs or ()):
+            inside = path.iterdir() if path.is_dir() else ()
+            if path.name.lower().endswith(NIFTI) or any(p.suffix.lower() in DICOM for p in inside):
+                found.append(path)
+        return found
 
     @property
     def kind(self) -> str:
@@ -336,17 +336,15 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     options: dict[str, dict[str, Any]] = {}
     for text in texts:
-        place, equals, value = text.partition("=")
-        member, dot, option = place.partition(".")
-        if not (equals and dot and member and option):
+        found = re.fullmatch(r"([^.=]+)\.([^=]+)=(.*)", text)
+        if found is None:
             raise InputError(
                 f"--set must be MEMBER.OPTION=VALUE, such as rise.n_masks=500; got {text!r}"
             )
-        own = options.setdefault(member, {})
-        try:
-            own[option] = json.loads(value)
-        except json.JSONDecodeError:
-            own[option] = value
+        member, option, value = found.groups()
+        with suppress(json.JSONDecodeError):  # or else it is a text
+            value = json.loads(value)
+        options.setdefault(member, {})[option] = value
     return options
 
 
@@ -368,14 +366,12 @@ def find_class(text: str, labels: tuple[str, ...], model: str) -> int:
             f"{text!r}"
         )
     wanted, names = text.strip().casefold(), [label.casefold() for label in labels]
-    found = [index for index, name in enumerate(names) if name == wanted]
+    found = [str(index) for index, name in enumerate(names) if name == wanted]
     if len(found) == 1:
-        return found[0]
-    if found:
-        raise InputError(f"several classes of {model} are called {text!r}; give a number: {found}")
-    near = difflib.get_close_matches(wanted, names, 5, 0.4)
-    guess = f"; near: {', '.join(labels[names.index(name)] for name in near)}" if near else ""
-    raise InputError(f"{model} has no class named {text!r}{guess}")
+        return int(found[0])
+    near = [labels[names.index(k)] for k in difflib.get_close_matches(wanted, names, 5, 0.4)]
+    guess = f"; near: {', '.join(found or near)}" if found or near else ""
+    raise InputError(f"{model} has {len(found) or 'no'} classes named {text!r}{guess}")
 
 
 def check_folder(folder: Path) -> None:

@@ -24,7 +24,6 @@ from sea_nn.explanation.assemble import name_class
 from sea_nn.explanation.atomic import draft_folder, find_target
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import Provenance
-from sea_nn.members.registry import choose_budget
 from sea_nn.members.run import Check
 from sea_nn.model.outputs import predict
 from sea_nn.sea import SEA
@@ -154,16 +153,14 @@ class Texts(Subject):
         names = None if o.labels is None else [part.strip() for part in o.labels.split(",")]
         model, tokenizer = load_text_model(folder, names)
         model.to(find_place(o.device))
-        members, budget = choose_budget(o.methods, None, o.budget)
-        named = [name.strip() for name in (members or "").split(",") if name.strip()]
-        for name in o.chosen:
-            if name not in named:
-                raise InputError(f"options name {name!r}, which is not among the --methods")
         how: dict[str, Any] = {"output": o.model_output, "absent": o.absent}
-        if o.budget or o.methods in BUDGETS:
+        if budget := o.budget or BUDGETS.get(o.methods or ""):
             how["budget"] = budget
+        named = [name.strip() for name in (o.method[0] or "").split(",") if name.strip()]
         if named:
             how["methods"] = [(name, o.chosen.get(name, {})) for name in named]
+        if strange := o.chosen.keys() - named:
+            raise InputError(f"options name {min(strange)!r}, which is not among the --methods")
         self.sea = SEA.for_text(model, tokenizer, **how)
         self.name = Path(folder).name
         self.labels = self.sea.labels or ()

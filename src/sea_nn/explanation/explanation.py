@@ -297,7 +297,7 @@ def _say_first(e: Explanation, i: int) -> str:
     Without a budget gains have no unit, and say less than their order.
     """
     first, said = e.order[i, :3].tolist(), []
-    if e.gain_intervals is None:
+    if e.gain_intervals is None or e.rank_intervals is None:
         return _name(e, i, first)
     for place, k in enumerate(first):
         low, high = e.gain_intervals[i, place].tolist()
