@@ -75,11 +75,6 @@ class Manifest:
         return find_kind(torch.empty(1, *self.shape, device="meta"))
 
     @property
-    def n_shards(self) -> int:
-        """How many shards the inputs are divided into."""
-        return -(-self.count // self.shard_size)
-
-    @property
     def decisive(self) -> dict[str, Any]:
         """What must not change but for the inputs, each by a name for messages."""
         facts = {name: value for name, value in asdict(self).items() if name not in FREE}

@@ -56,7 +56,7 @@ class ExplainedInput:
     @property
     def map(self) -> Tensor:
         """The SEA map, float32 [H, W], [F] or [C, T]."""
-        return widen(self._get("map")) * self.row["map_max"]
+        return widen(self._get("map")) * float(self.row["map_max"])
 
     @property
     def members(self) -> Tensor | None:
@@ -83,7 +83,8 @@ class ExplainedInput:
     @property
     def _tensors(self) -> Mapping[str, Array]:
         """What is stored of it, none if it failed."""
-        return self._data._read_tensors(self.row["index"])
+        number, data = self.row["index"], self._data
+        return data._load(number // data.manifest.shard_size).get(number, {})
 
     def to_explanation(self) -> Explanation:
         """For reports and plots; order and gains are read off the stored map.
@@ -134,6 +135,8 @@ class ExplainedDataset:
         self.out = check_path(out).expanduser().resolve()
         self.manifest = Manifest.read(self.out)
         self.shards = storage.list_committed(self.out)
+        self._shard = lru_cache(64)(partial(storage.read_rows, self.out))
+        self._load = lru_cache(8)(lambda k: storage.read_tensors(self.out, k, self._shard(k)[1]))
 
     def __repr__(self) -> str:
         return f"<{len(self)} of {self.manifest.count} explained inputs in {self.out}>"
@@ -248,18 +251,6 @@ class ExplainedDataset:
         parts = ((k, storage.read_rows(self.out, k, ["id"])[0]) for k in self.shards)
         ids = ((self.manifest.numbers(k), rows["id"].to_pylist()) for k, rows in parts)
         return {id_: n for numbers, some in ids for n, id_ in zip(numbers, some, strict=True)}
-
-    @cached_property
-    def _shard(self) -> Any:
-        return lru_cache(64)(partial(storage.read_rows, self.out))
-
-    @cached_property
-    def _load(self) -> Any:
-        return lru_cache(8)(lambda k: storage.read_tensors(self.out, k, self._shard(k)[1]))
-
-    def _read_tensors(self, number: int) -> Mapping[str, Array]:
-        found: dict[int, dict[str, Array]] = self._load(number // self.manifest.shard_size)
-        return found.get(number, {})
 
 
 class TorchDataset(Dataset[dict[str, Any]]):

@@ -176,7 +176,8 @@ def explain_dataset(
     with storage.lock(folder):
         manifest, done = begin(folder, manifest, given, retry_errors)
         failed = done if retry_errors else {}
-        tasks = [Task(k, manifest.numbers(k)) for k in range(manifest.n_shards) if k not in done]
+        shards = range(-(-manifest.count // manifest.shard_size))
+        tasks = [Task(k, manifest.numbers(k)) for k in shards if k not in done]
         tasks += [Task(shard, numbers) for shard, numbers in failed.items() if numbers]
         return _run(Job(manifest, given, sea, folder), tasks, workers, address, quiet)
 

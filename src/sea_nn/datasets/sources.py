@@ -11,7 +11,6 @@ import copy
 import hashlib
 import io
 import os
-import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -219,25 +218,12 @@ def _find_digest(fetch: Callable[[int], tuple[Any, str]], index: int) -> str:
 
 
 def _read_file(path: Path) -> bytes:
-    """The content of a regular file; a pipe or a device would not end.
-
-    Raises:
-        ItemError: it is something else, or cannot be read.
-    """
-    try:
-        place = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
-        told = getattr(error, "strerror", None) or str(error)
-        raise ItemError("load", f"{to_text(path)[:200]} cannot be read ({told})") from error
-    with open(place, "rb") as file:
-        found = os.fstat(place)
-        if not stat.S_ISREG(found.st_mode):
-            raise ItemError("load", f"{path} is no regular file, and nothing else is read")
-        if found.st_size > MOST_READ:
-            raise ItemError(
-                "load", f"{path} has {found.st_size} bytes; at most {MOST_READ} are read"
-            )
-        return file.read()
+    """The content of a regular file; a pipe or a device would not end."""
+    if not os.path.isfile(path):
+        raise ItemError("load", f"{to_text(path)[:200]} is no regular file, or not there")
+    if (size := os.path.getsize(path)) > MOST_READ:
+        raise ItemError("load", f"{path} has {size} bytes; at most {MOST_READ} are read")
+    return path.read_bytes()
 
 
 def _open_table(path: Path, reader: Reader) -> Source:

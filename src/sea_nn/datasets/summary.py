@@ -279,6 +279,5 @@ def _flatten(values: Tensor) -> Tensor:
 
 
 def _write_cell(value: Any) -> str | None:
-    if value is None or value == "":
-        return None
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    text = f"{value:.2f}" if isinstance(value, float) else str(value)
+    return None if value in (None, "") else text
