@@ -358,10 +358,7 @@ def prepare(settings: Settings, request: Request) -> Call:
 
 
 def _refuse_without_effect(
-    settings: Settings,
-    request: Request,
-    features: Features,
-    entries: Sequence[Entry],
+    settings: Settings, request: Request, features: Features, entries: Sequence[Entry]
 ) -> None:
     """Refuse what nothing would take: a grid, a background, baselines, and what names outputs."""
     absent, several, config = settings.absent, features.kind == SEVERAL, settings.config

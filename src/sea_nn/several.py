@@ -42,11 +42,11 @@ class Several:
                 f"{type(inputs).__name__}"
             )
         keywords = isinstance(inputs, Mapping)
-        names = list(inputs) if keywords else [f"input {k}" for k in range(len(inputs))]
-        values = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
+        named = inputs if keywords else {f"input {k}": x for k, x in enumerate(inputs)}
+        names, values = list(named), list(named.values())
         if not values:
             raise InputError("x holds no input; give at least one tensor [N, ...]")
-        masks = _match("feature_mask", feature_mask, names, keywords) or [None] * len(names)
+        masks = _match("feature_mask", feature_mask, names, keywords)
         parts = []
         for name, x, mask in zip(names, values, masks, strict=True):
             try:
@@ -76,9 +76,9 @@ class Several:
         """Baselines or a background, one for each input, side by side; None and numbers as is."""
         if given is None or isinstance(given, int | float):
             return given
-        values = _match(what, given, self.features.names or (), self.keywords)
+        values = _match(what, given, self.features.names, self.keywords)
         rows = []
-        for part, own in zip(self.features.parts, values or (), strict=True):
+        for part, own in zip(self.features.parts, values, strict=True):
             own = torch.as_tensor(0.0 if own is None else own).to(self.rows)
             if own.ndim <= len(part.input_shape):
                 own = own.expand(part.input_shape).unsqueeze(0)
@@ -90,10 +90,10 @@ class Several:
         return torch.cat([own.expand(longest, -1) if len(own) == 1 else own for own in rows], 1)
 
 
-def _match(what: str, given: Any, names: Any, keywords: bool) -> list[Any] | None:
+def _match(what: str, given: Any, names: Any, keywords: bool) -> list[Any]:
     """What was given for each input, in their order."""
     if given is None:
-        return None
+        return [None] * len(names)
     kind = "dict" if keywords else "tuple"
     if keywords and isinstance(given, Mapping) and set(given) <= set(names):
         return [given.get(name) for name in names]
