@@ -263,13 +263,6 @@ def test_one_sigmoid_column_can_be_kept(x):
     assert kept.predicted.tolist() == [[True, False]] * 4
 
 
-def test_areas_of_values_are_not_said_to_lie_between_0_and_1(x):
-    maps = {"a": torch.rand(4, 8, 8)}
-    scores = score_maps(build("value"), x, 0, maps, ["deletion:mean", "gini"], output="value")
-    assert scores.metrics["deletion:mean"].range == (-float("inf"), float("inf"))
-    assert scores.metrics["gini"].range == (0.0, 1.0)
-
-
 @pytest.mark.parametrize(
     ("kind", "change", "match"),
     [

@@ -114,14 +114,6 @@ def test_a_feature_mask_makes_groups_that_share_one_value(cnn, x):
         SEA(cnn, FAST).attribute(x, feature_mask=torch.zeros(5, 5).long())
 
 
-def test_on_a_grid_every_pixel_knows_its_cell(cnn, x):
-    e = SEA(cnn, FAST, SEAConfig(grid=(7, 5))).explain(x)
-    assert e.feature_shape == (7, 5)
-    assert torch.equal(
-        e.spread(torch.zeros(3, 35).scatter_(1, e.order, e.gains)), e.attribution[:, 0]
-    )
-
-
 def test_duplicates_share_one_vote(cnn, x):
     def again(model, x, target):
         return compute_maps(model, x, target, methods=("saliency",)).maps["saliency"]
@@ -168,17 +160,6 @@ def test_a_dead_input_costs_the_others_nothing(cnn, x):
     dead = [c for c in e.checks if c.subject == "input 1"]
     assert "does not react" in dead[0].message
     assert not any(c.subject == "input 0" and "react" in c.message for c in e.checks)
-
-
-def test_members_without_channels_explain_series():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
-    x = torch.rand(2, 3, 16)
-    for methods in (("saliency", "input_x_gradient", "grad_cam"), "grad_cam"):
-        explanation = SEA(model, methods).explain(x)
-        assert explanation.attribution.shape == x.shape
-    x.zero_()
-    assert explanation.values.abs().max() > 0  # its own copy
 
 
 def test_inference_mode_is_left_for_the_time_of_an_explanation(cnn, x):

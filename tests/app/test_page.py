@@ -22,12 +22,6 @@ def draw_picture(k=160):
     return file.getvalue()
 
 
-def test_first_example_is_explained_with_the_budget_asked_for(ask):
-    assert "evaluations" in ask.text("status")
-    assert ask.see("stage", "#classes li")[0].startswith("Ankle boot explained")
-    assert ask.see("stage", "#maps label")[0] == "SEA"
-
-
 def test_class_contrast_and_members_are_chosen(ask):
     ask.pick("target", "Sneaker")
     ask.until_done("Sneaker")

@@ -123,12 +123,6 @@ def test_evidence_is_what_the_model_says_of_the_set(explained, clothes):
     assert whole.only == pytest.approx(explained.score(), abs=1e-6)
 
 
-def test_removing_and_keeping_are_complements(explained):
-    cells = list(range(20))
-    others = [k for k in range(64) if k not in cells]
-    assert explained.remove(cells) == explained.remove(others, keep=True)
-
-
 def test_answers_and_members_paid_for_serve_other_classes_and_budgets(session):
     explain(session, budget=64)
     first = session.explanation

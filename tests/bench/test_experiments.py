@@ -17,7 +17,7 @@ from sea_bench.experiments.archive import read_scores
 from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import Explainer, count_evaluations
 from sea_bench.experiments.measurements import compare_mass, compare_tops
-from sea_bench.experiments.metrics import find_metric, spacing
+from sea_bench.experiments.metrics import find_metric
 from sea_bench.experiments.pages import count_published
 from sea_bench.experiments.predictions import OURS
 from sea_bench.experiments.store import Store, hash_weights, make_key
@@ -228,13 +228,6 @@ def test_boxes_serve_as_masks_if_they_are_neither_tiny_nor_everything(monkeypatc
     masks = chosen.read(range(2)).masks
     assert sorted(masks.flatten(1).sum(1).tolist()) == [49, 196]
     assert len(choose_inputs(replace(boxed, mask_share=(0, 1)), 6)) == 5
-
-
-def test_spacing_is_the_mean_distance_of_the_top_pixels():
-    maps = torch.zeros(1, 5, 5)
-    maps[0, 0, 0], maps[0, 0, 3], maps[0, 4, 0] = 3, 2, 1
-    scores = score_maps(None, torch.zeros(1, 1, 5, 5), None, {"m": maps}, (spacing(3),))
-    assert scores.mean("spacing@3")["m"] == pytest.approx((3 + 4 + 5) / 3)
 
 
 def test_equal_sharpness_asks_a_map_for_its_order_alone():

@@ -139,12 +139,3 @@ def test_run_and_summary_of_a_folder(pictures, tmp_path):
     told = sea("report", out, "-o", tmp_path / "report.html")
     assert told.exit_code == 0, told.output
     assert "4 inputs" in told.output
-
-
-def test_a_run_takes_the_budget_and_output_of_explain(pictures, tmp_path):
-    given = ("--model", "fashion-cnn", "--budget", "30", "--model-output", "logits")
-    done = sea("run", pictures, "-o", tmp_path / "out", *given, "--limit", 1, "--no-curve")
-    assert done.exit_code == 0, done.output
-    data = read_dataset(tmp_path / "out")
-    assert data.manifest.sea["budget"] == 30
-    assert data["0.png"].row["evaluations"] <= 30

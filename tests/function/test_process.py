@@ -161,14 +161,6 @@ def test_the_member_that_is_right_is_trusted_and_no_other() -> None:
     assert float(trust[1]) > 0.6 > 0.1 > float(trust[0])
 
 
-def test_noise_is_found_and_said() -> None:
-    generator = torch.Generator().manual_seed(0)
-    sets = (torch.rand(1, 80, 6, generator=generator) < 0.5).double()
-    clean = SetProcess.fit(sets, 3 * sets.sum(2), steps=60)
-    noisy = SetProcess.fit(sets, torch.randn(1, 80, generator=generator).double(), steps=60)
-    assert float(noisy.kernel.noise) > 0.3 > 0.02 > float(clean.kernel.noise)
-
-
 def test_intervals_hold_what_they_say() -> None:
     """Functions of pairs, which the process does not know, at sets it was not asked."""
     generator = torch.Generator().manual_seed(0)

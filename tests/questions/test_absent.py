@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sea_nn.questions.maps import choose_counts, predict_curve
 from torch import nn
 
 from sea_nn import SEA, Explanation
 from sea_nn.errors import InputError, KindError
 from sea_nn.questions.absent import PERTURBATIONS, blur, pixel_bounds, prepare
+from sea_nn.questions.asked import predict_curve
 from sea_nn.questions.inpainting import inpaint
+from sea_nn.questions.learn import choose_counts
 from tests.helpers.networks import build_pooled, draw_bright
 from tests.reference import metrics as slow
 

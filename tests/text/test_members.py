@@ -86,13 +86,6 @@ def test_rollout_by_hand(asked, probe):
     torch.testing.assert_close(members.attention_rollout(probe), expected)
 
 
-def test_relevance_by_attention_is_not_the_plain_gradient(probe):
-    found = members.attention_lrp(probe)
-    assert found.shape == (1, 5)
-    assert bool(found.isfinite().all())
-    assert not torch.allclose(found, members.input_x_gradient(probe))
-
-
 def test_rollout_of_a_language_model_reads_the_last_token(speaker):
     reading = read_text(speaker[1], "the film was bad")
     asked = AskedText(*speaker, reading, 0, ((5,),), absent="delete")
