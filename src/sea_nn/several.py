@@ -42,7 +42,7 @@ class Several:
                 f"{type(inputs).__name__}"
             )
         keywords = isinstance(inputs, Mapping)
-        named = inputs if keywords else {f"input {k}": x for k, x in enumerate(inputs)}
+        named: Any = inputs if keywords else {f"input {k}": x for k, x in enumerate(inputs)}
         names, values = list(named), list(named.values())
         if not values:
             raise InputError("x holds no input; give at least one tensor [N, ...]")
