@@ -268,8 +268,3 @@ def test_previous_explanations_that_do_not_fit_are_refused(whole, tmp_path):
         sea.explain(x, previous=Explanation.load(whole.save(tmp_path / "e.safetensors")))
     with pytest.raises(InputError, match="with a budget"):
         sea.explain(x, previous=SEA(model, "saliency").explain(x))
-
-
-def test_parts_of_a_batch_can_go_on_alone(whole):
-    e = SEA(model, budget=60).explain(x[1:], target=1, previous=whole[1])
-    torch.testing.assert_close(e.asked.answers, whole[1].asked.answers)

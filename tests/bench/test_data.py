@@ -172,14 +172,6 @@ def test_tiny_imagenet_is_read_packed_or_not(packed, tmp_path):
     assert loaded[0].read().size == (64, 64)
 
 
-def test_trimaps_give_pet_and_border(make):
-    pets = data.load("pets", make("pets"))
-    assert pets.classes == ("Persian", "pug")
-    assert [item.imagenet for item in pets] == [254, 283]
-    assert pets[0].read_mask().sum() == 20 * 20
-    assert pets[0].read_mask("border").sum() == 30 * 30 - 20 * 20
-
-
 def test_a_pasted_picture_differs_from_its_scene_only_where_the_mask_says(make):
     folder = make("objects_on_scenes")
     for item in data.load("objects_on_scenes", folder, "all", per_scene=3):

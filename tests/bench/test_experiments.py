@@ -16,7 +16,7 @@ from sea_bench.experiments import inputs as inputs_module
 from sea_bench.experiments.archive import read_scores
 from sea_bench.experiments.inputs import choose_inputs
 from sea_bench.experiments.maps import Explainer, count_evaluations
-from sea_bench.experiments.measurements import compare_mass, compare_tops
+from sea_bench.experiments.measurements import compare_mass
 from sea_bench.experiments.metrics import find_metric
 from sea_bench.experiments.pages import count_published
 from sea_bench.experiments.predictions import OURS
@@ -26,7 +26,6 @@ from sea_nn.config import SEAConfig
 from sea_nn.errors import InputError
 from sea_nn.metrics import get_metric, score_maps
 from sea_nn.sea import SEA
-from tests.reference import metrics as slow
 
 PAIR = ("saliency", "input_x_gradient")
 TINY = Comparison(
@@ -278,16 +277,6 @@ def test_the_list_tells_what_was_run(tmp_path):
     assert line.split(maxsplit=2)[1:] == ["32", "Does the function predict the model? birds"]
     (tmp_path / "trust.md").write_text("- inputs: 4, seed 0\n")
     assert " 4/16  Which method" in CliRunner().invoke(app, ["bench", "-o", str(tmp_path)]).output
-
-
-def test_the_overlap_of_top_positions_is_that_of_sets():
-    one, two = (torch.rand(2, 5, 5, generator=torch.Generator().manual_seed(k)) for k in (0, 1))
-    found = compare_tops(one, two, 5)
-    for i in range(2):
-        a, b = (set(slow.order_of(maps[i])[:5]) for maps in (one, two))
-        assert float(found[i]) == pytest.approx(slow.jaccard(a, b))
-    tied = one.round(decimals=1)
-    assert (compare_tops(tied, tied, 8) == 1).all()
 
 
 def test_less_mass_on_a_pasted_object_counts_and_an_empty_region_does_not():

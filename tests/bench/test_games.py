@@ -35,9 +35,7 @@ from sea_bench.experiments.rivals import (
     rank,
     shapley,
     values_by_lime,
-    values_by_permutations,
     values_by_shap,
-    values_by_svarm,
 )
 from sea_bench.experiments.spans import plant as plant_series
 from sea_nn.errors import InputError
@@ -77,18 +75,6 @@ def test_the_optimum_and_the_quality_agree_with_brute_force():
     for order, value in every.items():
         assert quality(table, n, order) == pytest.approx(value)
     assert optimum(table, n) == pytest.approx(max(every.values()))
-
-
-@pytest.mark.parametrize("values", [values_by_permutations, values_by_svarm])
-def test_sampled_values_come_near_to_shapley_values(values):
-    worth = torch.rand(6, generator=torch.Generator().manual_seed(0)).double()
-
-    def score(sets):
-        return sets.double() @ worth + (sets[..., 0] & sets[..., 1]).double()
-
-    exact = shapley(score, 1, 6)
-    assert torch.allclose(values(score, 1, 6, 20_000, 0), exact, atol=0.1)
-    assert values(score, 1, 6, 20, 0).isfinite().all()
 
 
 def test_a_submodular_function_learns_what_is_submodular_and_not_what_is_not(monkeypatch):

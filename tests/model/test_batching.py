@@ -21,7 +21,6 @@ from sea_nn.model.noise import (
     draw_normal,
     draw_uniform,
     find_keys,
-    permute,
     random_map,
     uniform,
 )  # fmt: skip
@@ -275,15 +274,6 @@ def test_draws_belong_to_the_input_the_purpose_and_the_seed():
     assert torch.stack(drawn).unique().numel() == 2 * 150 * len(PURPOSES)
     assert torch.equal(random_map((5, 2, 2), 3)[2:], random_map((3, 2, 2), 3, first=2))
     assert not torch.equal(random_map((1, 2, 2), 0, first=1), random_map((1, 2, 2), 1))
-
-
-def test_random_orders_are_permutations_with_every_position_first_alike():
-    orders = permute("ties", 2000, 5)
-    assert (orders.sort(1).values == torch.arange(5)).all()
-    first = torch.bincount(orders[:, 0], minlength=5)
-    assert first.min() > 340  # 400 expected, standard deviation 18
-    pairs = torch.bincount(orders[:, 0] * 5 + orders[:, 1], minlength=25)
-    assert pairs.view(5, 5)[~torch.eye(5, dtype=torch.bool)].min() > 60  # 100 expected
 
 
 def test_draws_are_the_two_hashes_written_out():
