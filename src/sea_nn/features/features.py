@@ -143,9 +143,7 @@ class Features:
         """
         kind = find_kind(x) if kind is None else kind
         if not isinstance(kind, Kind):
-            raise KindError(
-                f'kind must be a Kind, such as Kind("image", axes=4, channels=1); got {kind!r}'
-            )
+            raise KindError(f'kind must be a Kind, such as Kind("image", 4, 1); got {kind!r}')
         if kind.name == UNKNOWN:
             raise InputError(
                 f"inputs are columns [N, F], series [N, C, T], images [N, C, H, W] or volumes "
@@ -344,10 +342,11 @@ def find_patches(model: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     stem = next((m for m in model.modules() if isinstance(m, nn.Conv2d)), None)
     if stem is None or tuple(stem.kernel_size) != tuple(stem.stride) or max(stem.stride) == 1:
         return None
-    counts = [side // step for side, step in zip(shape, stem.stride, strict=True)]
-    whole = all(n * step == side for n, step, side in zip(counts, stem.stride, shape, strict=True))
-    sides = tuple(max(k for k in range(1, MOST_PATCHES + 1) if n % k == 0) for n in counts if n)
-    return sides if whole and min(sides, default=0) >= LEAST_PATCHES else None
+    counts = tuple(map(divmod, shape, stem.stride))
+    if any(rest for _, rest in counts):  # patches that are not whole
+        return None
+    sides = tuple(max(k for k in range(1, MOST_PATCHES + 1) if n % k == 0) for n, _ in counts)
+    return sides if min(sides) >= LEAST_PATCHES else None
 
 
 def attends(model: nn.Module) -> bool:
