@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +10,9 @@ from torch import Tensor, nn
 from sea_nn.errors import MemberError
 from sea_nn.members.registry import Entry
 from sea_nn.model.adapters import Adapted
-from sea_nn.model.opening import copy_twin, find_inplace
+from sea_nn.model.opening import copy_twin
 from sea_nn.model.outputs import TensorModel, take
-from sea_nn.model.probe import Probe, is_same
+from sea_nn.model.probe import Probe
 
 ADVICE = '. Leave it out of methods, or pass on_error="skip" to go on without it'
 
@@ -37,26 +36,16 @@ def from_captum(attribution: type[Any], **options: Any) -> Callable[..., Tensor]
 def give_model(entry: Entry, probe: Probe) -> tuple[TensorModel, Tensor]:
     """Return a model for a callable to do with as it likes, where there is a copy, and the classes.
 
-    Methods that hook activations need layers that do not write in place; they get them where that
-    leaves the model what it is, which one more row shows. Of pairs of classes the model has one
-    column, their difference.
+    Of pairs of classes the model has one column, their difference.
     """
     if probe.args:
         raise MemberError(
             f"{entry.label} is called with the model and its first input alone, and this model "
             "takes additional_forward_args; write them into the model you pass, or leave it out"
         )
-    module, meter, target, given = probe.model.module, probe.meter, probe.target, probe.model
+    module, target, given = probe.model.module, probe.target, probe.model
     if module is not None and probe.private:
-        given = TensorModel(copy_twin(module, inplace=False), meter)
-        if find_inplace(module):
-            none = torch.zeros(1, dtype=torch.long, device=probe.x.device)
-            meter.purpose = "checks"
-            with torch.no_grad():
-                said = replace(probe, model=given).forward(probe.x[:1].clone(), none)
-            meter.purpose = "members"
-            if not is_same(said, probe.whole[:1]):
-                given = TensorModel(copy_twin(module), meter)
+        given = TensorModel(copy_twin(module), probe.meter)
     if target.ndim == 1:
         return given, target.clone()
     if bool((target != target[0]).any()):

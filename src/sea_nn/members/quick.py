@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from sea_nn.errors import MemberError, UnfitError
 from sea_nn.features import Features
-from sea_nn.model.opening import copy_twin, find_inplace
+from sea_nn.model.opening import copy_twin
 from sea_nn.model.outputs import TensorModel, take
 from sea_nn.model.probe import Probe, add_up, is_same
 
@@ -153,7 +153,7 @@ def deeplift(probe: Probe) -> Tensor:
 def _attach(
     probe: Probe, kinds: tuple[type[nn.Module], ...], hook: Hook, member: str
 ) -> Iterator[tuple[Probe, list[Tensor]]]:
-    """Yield the probe of a model that works out of place, with the hook on its layers.
+    """Yield the probe of a copy that works out of place, with the hook on its layers.
 
     What it says of the inputs, pass by pass, is listed: if that is not what the model says, layers
     that write in place are part of what it computes, and the member is not made for it.
@@ -163,27 +163,23 @@ def _attach(
             f"{member} changes how layers run, and this model cannot be copied, so that would "
             "show wherever else it is used. Use saliency or integrated_gradients"
         )
-    module, model = probe.model.module, probe.model
-    writes = bool(find_inplace(module))
-    if writes:
-        model = TensorModel(copy_twin(module, inplace=False), probe.meter)
-    handles, said = [], list[Tensor]()
+    model, said = TensorModel(copy_twin(probe.model.module), probe.meter), list[Tensor]()
+    writes = found = False
     for layer in model.modules():
+        if getattr(layer, "inplace", None) is True:
+            layer.inplace, writes = False, True  # type: ignore[assignment]
         if isinstance(layer, kinds):
-            handles.append(layer.register_forward_hook(hook))
-    if not handles:
+            layer.register_forward_hook(hook)
+            found = True
+    if not found:
         names = ", ".join(kind.__name__ for kind in kinds)
         raise UnfitError(
             f"{member} changes the backward pass of activation modules ({names}) and found none: "
             "the map would repeat the plain gradient. Use integrated_gradients or smooth_ig, or "
             "write the activations as modules"
         )
-    handles.append(model.register_forward_hook(lambda _, __, out: said.append(out.detach())))
-    try:
-        yield replace(probe, model=model, cache={}), said
-    finally:
-        for handle in handles:
-            handle.remove()
+    model.register_forward_hook(lambda _, __, out: said.append(out.detach()))
+    yield replace(probe, model=model, cache={}), said
     if writes and not is_same(torch.cat(said), probe.whole):
         raise UnfitError(
             f"{member} needs layers that do not write in place, and with inplace=False this "

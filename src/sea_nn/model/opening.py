@@ -286,7 +286,7 @@ def _make_twin(model: nn.Module) -> nn.Module | None:
             made.__dict__.update(t.__dict__)
             memo.setdefault(id(t), made)
     try:
-        twin = _copy(model, memo)
+        twin = copy_twin(model, memo)
     except Exception:  # whatever a class's own way of copying raises
         return None
     if set(twin.modules()) & set(model.modules()):
@@ -296,36 +296,20 @@ def _make_twin(model: nn.Module) -> nn.Module | None:
     return twin
 
 
-def copy_twin(twin: nn.Module, inplace: bool = True) -> nn.Module:
-    """Return a further copy of a twin that shares its parameters and buffers.
+def copy_twin(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """Return a deep copy of a module that shares tensors with it.
 
     Args:
-        twin: the twin.
-        inplace: whether layers that write in place go on doing so.
+        module: the module.
+        memo: what stands for its tensors, by their numbers; left out, all of them for themselves.
     """
-    tensors = (*twin.parameters(), *twin.buffers())
-    made = _copy(twin, dict(zip(map(id, tensors), tensors, strict=True)))
-    if not inplace:
-        for module in find_inplace(made):
-            module.inplace = False  # type: ignore[assignment]
-    return made
-
-
-def _copy(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
-    """Return a deep copy with the tensors that the memo has.
-
-    Copies of what deepcopy does not take (results of operations) are put there.
-    """
+    if memo is None:
+        memo = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     for part in module.modules():
         for value in part.__dict__.values():
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor):  # results of operations, which deepcopy does not take
                 memo.setdefault(id(value), value.detach().clone())
     return copy.deepcopy(module, memo)
-
-
-def find_inplace(module: nn.Module) -> list[nn.Module]:
-    """Return the layers that write in place."""
-    return [m for m in module.modules() if getattr(m, "inplace", None) is True]
 
 
 @contextmanager
