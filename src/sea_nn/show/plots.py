@@ -18,7 +18,6 @@ from matplotlib import rc_context
 
 from sea_nn.errors import InputError
 from sea_nn.explanation.explanation import Explanation, PlotKind
-from sea_nn.features import number_cells
 from sea_nn.paper.heatmaps import binarize
 from sea_nn.show.charts import plot_agreement, plot_bars, plot_curve, plot_gains, plot_series
 from sea_nn.show.panels import (
@@ -105,14 +104,12 @@ def pick_slices(attribution: ArrayLike, count: int = MOST_SLICES) -> list[int]:
     [1, 5]
     """
     mass = to_array(attribution).sum((1, 2))
-    runs = to_array(number_cells((min(count, len(mass)),), mass.shape))
     picked = []
-    for run in range(int(runs[-1]) + 1):
-        places = np.flatnonzero(runs == run)
-        inside = mass[places]
+    for run in np.array_split(np.arange(len(mass)), min(count, len(mass))):
+        inside = mass[run]
         # A run without evidence is shown by its middle, not by its edge.
-        best = int(inside.argmax()) if inside.max() > inside.min() else len(places) // 2
-        picked.append(int(places[best]))
+        best = int(inside.argmax()) if inside.max() > inside.min() else len(run) // 2
+        picked.append(int(run[best]))
     return picked
 
 
@@ -136,9 +133,8 @@ def tile(slices: Array) -> Array:
     count, height, width = slices.shape[:3]
     columns = int(np.ceil(np.sqrt(count)))
     rows = -(-count // columns)
-    whole = np.zeros((rows * columns, *slices.shape[1:]), slices.dtype)
-    whole[:count] = slices
-    grid = whole.reshape(rows, columns, *slices.shape[1:]).swapaxes(1, 2)
+    spare = [(0, rows * columns - count), *[(0, 0)] * (slices.ndim - 1)]
+    grid = np.pad(slices, spare).reshape(rows, columns, *slices.shape[1:]).swapaxes(1, 2)
     return grid.reshape(rows * height, columns * width, *slices.shape[3:])
 
 
