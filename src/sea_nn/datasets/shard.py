@@ -66,9 +66,8 @@ def do_shard(
     manifest, started, threads = job.manifest, time.perf_counter(), torch.get_num_threads()
     log(job.out, "begin", shard=task.shard)
     with ThreadPoolExecutor(job.source.threads) as readers:
-        loaded = dict(
-            zip(task.numbers, readers.map(partial(load_input, job), task.numbers), strict=True)
-        )
+        inputs = readers.map(partial(load_input, job), task.numbers)
+        loaded = dict(zip(task.numbers, inputs, strict=True))
     torch.set_num_threads(manifest.threads)  # over others, last bits of sums differ
     try:
         results = list(explain_inputs(job, loaded, tick))
@@ -118,7 +117,7 @@ def explain_inputs(
     batches: dict[int, dict[int, Item]] = {}
     for number, item in loaded.items():
         if isinstance(item, ItemError):
-            yield _start_row(job, number, None, item), None
+            yield _fail(job, number, None, item)
             tick(1)
         else:
             batches.setdefault(number // job.manifest.batch_size, {})[number] = item
@@ -135,26 +134,22 @@ def explain_inputs(
             if half:
                 queue += [{n: batch[n] for n in some} for some in (numbers[:half], numbers[half:])]
             else:
-                label = batch[numbers[0]].label
-                results = [(_start_row(job, numbers[0], label, failure), None)]
+                results = [_fail(job, numbers[0], batch[numbers[0]].label, failure)]
         yield from results
         tick(len(results))
 
 
-def _start_row(
-    job: Job, number: int, label: int | None, error: ItemError | None = None
-) -> dict[str, Any]:
-    """What is known of an input before it is explained, or if it cannot be."""
-    return {
-        "index": number,
-        "id": job.source.ids[number],
-        "path": None if job.source.paths is None else job.source.paths[number],
-        "digest": job.source.digests[number],
-        "label": label,
-        "evaluations": 0,
-        "error_kind": None if error is None else error.kind,
-        "error": None if error is None else str(error),
-    }
+def _start_row(job: Job, number: int, label: int | None = None) -> dict[str, Any]:
+    """What is known of an input before it is explained."""
+    source = job.source
+    found = {"index": number, "id": source.ids[number], "digest": source.digests[number]}
+    path = None if source.paths is None else source.paths[number]
+    return found | {"path": path, "label": label, "evaluations": 0, "error": None}
+
+
+def _fail(job: Job, number: int, label: int | None, error: ItemError) -> Result:
+    row = _start_row(job, number, label)
+    return row | {"error_kind": error.kind, "error": str(error)}, None
 
 
 def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
@@ -221,7 +216,7 @@ def _explain(job: Job, items: Mapping[int, Item]) -> list[Result]:
     same = {"unit": e.output.unit, "methods": list(e.methods), "evaluations": evaluations}
     found: list[Result] = []
     for i, number in enumerate(items):
-        row = _start_row(job, number, None) | {name: values[i] for name, values in columns.items()}
+        row = _start_row(job, number) | {name: values[i] for name, values in columns.items()}
         row |= same | {"target_name": names.get(row["target"])}
         if row["label"] is not None and row["label"] >= n_classes:
             row["label"] = None
