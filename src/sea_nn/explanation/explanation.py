@@ -278,10 +278,11 @@ def _say_input(e: Explanation, i: int) -> str:
     said = [f"input {i}: {e.name(i)}, {e.output.unit} {e.write_score(i)}"]
     if e.unit:
         said.append(f"sum of gains {float(e.gains[i].double().sum()):.3g} {e.unit}")
-    place = None if e.curve is None else e.curve.find(e.order.shape[1] / 8)
+    curve: Any = e.curve
+    place = None if curve is None else curve.find(e.order.shape[1] / 8)
     if place is not None:
-        left, removed = (f"{float(side[i, place]):.3g}" for side in (e.curve.left, e.curve.removed))
-        best = int(e.curve.counts[place])
+        left, removed = (f"{float(side[i, place]):.3g}" for side in (curve.left, curve.removed))
+        best = int(curve.counts[place])
         said.append(f"only best {best} left {left}, these removed {removed}")
     agreed = float(e.mean_agreement()[i])
     return "; ".join(said if math.isnan(agreed) else [*said, f"agreement {agreed:.2f}"])
