@@ -135,7 +135,7 @@ class TextSEA:
         count, started = len(texts), time.perf_counter()
         if not texts:
             raise InputError("there is no text to explain")
-        names, output, value = labels or self.labels, self.output, None
+        names, output, value = self.labels if labels is None else labels, self.output, None
         if callable(target):
             if self.language:
                 raise KindError("a language model's target is a continuation, not a function")
