@@ -57,14 +57,6 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 SHAPING = ("View", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "ToCopy", "Clone")
 """Operations, as autograd calls them, that only shape what others have made."""
-LARGEST_BLOCK = (32 << 20) - 4096
-"""The largest block, in bytes, for which glibc still adapts its threshold.
-
-glibc returns freed blocks to the system above a threshold that follows the largest block freed so
-far. Below it, the pages of every layer's output are fetched and zeroed again in every pass: a third
-of the time of the Fashion-MNIST CNN (0.20 ms an input, 0.13 without). One such block that is never
-touched raises the threshold; where there is no glibc, it does nothing.
-"""
 
 
 class EscapeError(Exception):
@@ -112,8 +104,6 @@ def open_model(
         raise InputError("autocast is for GPUs: on a CPU leave it off, it gains nothing there")
     if precision not in (None, torch.bfloat16, torch.float16):
         raise InputError(f"autocast must be True, torch.bfloat16 or torch.float16, got {autocast}")
-    if x.device.type == "cpu":
-        torch.empty(LARGEST_BLOCK, dtype=torch.uint8)
     meter = Meter() if meter is None else meter
     with ExitStack() as stack:
         if exact and x.is_cuda:
