@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,9 +69,9 @@ def _read_table(path: Path, label_column: str | None) -> Content:
         names, columns = read.column_names, [column.to_pylist() for column in read.columns]
     else:
         names, columns = _read_csv(path)
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InputError(f"{path} has more than one column {twice[0]!r}; give each its own name")
+    if len({*names}) < len(names):
+        twice = max(names, key=names.count)
+        raise InputError(f"{path} has more than one column {twice!r}; give each its own name")
     if not columns or not columns[0]:
         raise InputError(f"{path} has no rows")
     table = dict(zip(names, columns, strict=True))

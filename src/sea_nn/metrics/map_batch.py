@@ -157,7 +157,7 @@ class Metric:
     """A way to score maps.
 
     Attributes:
-        name: its name with perturbation and options, as ``get_metric`` takes it.
+        name: its name with the perturbation, as ``get_metric`` takes it.
         direction: "higher" or "lower": which is better.
         range: the least and the greatest value it can have.
         measures: one sentence on what it measures.
