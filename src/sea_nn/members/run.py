@@ -37,7 +37,6 @@ PASSES = (16, 8, 4, 2)
 """Passes of the presence gradient: the most that leave half of the budget to questions."""
 LOOKS = 2  # rows an input that are neither members' nor questions about parts
 FEW = 4  # evaluations of a member that runs the model as it is: folded norms differ by rounding
-FOLD_FROM = 32  # evaluations an input from which two more, to prove folded norms, pay
 FLAT = 1e-6
 """Maps whose values differ by less than this share prefer no feature: it is rounding."""
 ALIKE = 0.9999
@@ -396,13 +395,11 @@ def compute_maps(
     """
     entries = expand_methods(methods, options)
     check_input(x)
-    price = len(x) * sum(e.member.cost(e.options, tuple(x.shape[1:])) for e in entries)
-    meter, own = Meter(progress=progress, total=price), features or Features.of(x)
+    price = sum(entry.member.cost(entry.options, tuple(x.shape[1:])) for entry in entries)
+    meter, own = Meter(progress=progress, total=len(x) * price), features or Features.of(x)
     with open_model(
         model, x, target, features=own, seed=check_seed(seed), meter=meter, **opening
     ) as probe:
-        if price >= FOLD_FROM * len(x) and probe.folded is not None:
-            probe.begin(ask_empty=False)
         return run_members(probe, entries, on_error, earlier)
 
 
