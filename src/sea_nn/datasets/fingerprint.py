@@ -91,10 +91,8 @@ def _take_apart(value: Any) -> Iterable[Any]:
             return value.co_code, value.co_names, value.co_consts
         case types.FunctionType():
             return _list_function(value)
-        case staticmethod() | classmethod():
-            return (value.__func__,)
-        case property():
-            return value.fget, value.fset
+        case staticmethod() | classmethod() | property():
+            return [getattr(value, name, None) for name in ("__func__", "fget", "fset")]
         case type():
             return _list_class(value)
         case nn.Module():
@@ -104,7 +102,7 @@ def _take_apart(value: Any) -> Iterable[Any]:
         case np.ndarray() if value.dtype != object:
             return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
         case dict():
-            return (part for pair in value.items() for part in pair)
+            return value.items()
         case list() | tuple():
             return value
         case set() | frozenset():
