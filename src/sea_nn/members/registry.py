@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any
 
 from sea_nn.config import BUDGETS, DEFAULT_BUDGET, SEAConfig, check_number, check_whole
@@ -120,9 +119,7 @@ class Entry:
     optional: bool = False
 
 
-ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"paper": ("saliency", "integrated_gradients", "smooth_ig")}
-)
+ENSEMBLES = {"paper": ("saliency", "integrated_gradients", "smooth_ig")}
 
 
 def names() -> tuple[str, ...]:
