@@ -24,7 +24,7 @@ from sea_nn.metrics import bootstrap_difference, bootstrap_mean, score_maps
 def setups():
     """Each with its versions that are broken."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sea_bench.experiments.setups.ROUNDS", 8)
+        patch.setattr("sea_bench.experiments.setups.ROUNDS", 4)
         return {one.name: (one, list_broken(one, 0)) for one in list_setups(0)}
 
 
