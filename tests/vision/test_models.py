@@ -17,7 +17,7 @@ from torch import nn
 from sea_nn.errors import InputError, KindError, MissingExtraError
 from sea_nn.vision.folders import find_data
 from sea_nn.vision.images import Preprocess, load_image
-from sea_nn.vision.models import HUBS, load_model
+from sea_nn.vision.models import HUBS, load_model, read_recipe
 from sea_nn.vision.names import ASSETS, load_imagenet_labels
 from sea_nn.vision.resnet import ResNet50
 from sea_nn.vision.shipped import CLASSES, load_sample
@@ -314,3 +314,71 @@ def test_a_hub_s_weights_file_runs_no_code(tmp_path, monkeypatch, before):
         load_model("timm:trapped")
     assert not (tmp_path / "sprung").exists()
     assert os.environ.get(name) == before
+
+
+def test_classifiers_of_hugging_face_are_loaded(monkeypatch):
+    class Classifier(nn.Module):
+        config = SimpleNamespace(id2label={1: "dog", 0: "cat"})
+
+        def forward(self, pixel_values):
+            return SimpleNamespace(logits=pixel_values.mean((2, 3))[:, :2])
+
+    def fetch(name, *, trust_remote_code):
+        assert not trust_remote_code
+        if name != "known/model":
+            raise OSError("not a local folder and not on the hub")
+        return Classifier()
+
+    recipe = {
+        "size": {"height": 8, "width": 8},
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+        "resample": 3,
+    }
+    processor = SimpleNamespace(to_dict=lambda: recipe)
+    transformers: Any = ModuleType("transformers")
+    transformers.AutoImageProcessor = SimpleNamespace(
+        from_pretrained=lambda name, trust_remote_code: None if trust_remote_code else processor
+    )
+    transformers.AutoModelForImageClassification = SimpleNamespace(from_pretrained=fetch)
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    loaded = load_model("hf:known/model")
+    assert loaded.model(torch.zeros(1, 3, 8, 8)).logits.shape == (1, 2)
+    assert loaded.labels == ("cat", "dog")
+    assert loaded.preprocess == Preprocess((8, 8), (8, 8), (0.5,) * 3, (0.5,) * 3, 3, "bicubic")
+    with pytest.raises(InputError, match="could not load the model 'other/model': not a local"):
+        load_model("hf:other/model")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "resize", "crop"),
+    [
+        ({"size": 224}, (224, 224), (224, 224)),
+        (
+            {"size": {"shortest_edge": 256}, "crop_size": 224, "do_center_crop": True},
+            256,
+            (224,) * 2,
+        ),
+        ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, 256, 224),
+        ({"size": {"shortest_edge": 384}, "crop_pct": 0.875}, (384, 384), 384),
+    ],
+)
+def test_hugging_face_sizes_are_understood(recipe, resize, crop):
+    read = read_recipe({**recipe, "image_mean": [0.5] * 3, "image_std": [0.5] * 3})
+    assert (read.resize, read.crop) == (resize, crop)
+    with pytest.raises(InputError, match=r"FILE\.py:FUNCTION"):
+        read_recipe({"size": {"longest_edge": 3}})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "white"),
+    [  # 255 * factor (- 1), then (. - mean) / std
+        ({"rescale_factor": 1 / 127.5, "rescale_offset": True}, (2 - 1 - 10) / 2),
+        ({"do_rescale": False}, (255 - 10) / 2),
+        ({"rescale_factor": None, "image_mean": None, "image_std": None}, 1.0),
+    ],
+)
+def test_hugging_face_scaling_and_means_are_one_normalisation(recipe, white):
+    every = {"size": 8, "image_mean": [10.0] * 3, "image_std": [2.0] * 3, **recipe}
+    read = read_recipe({key: value for key, value in every.items() if value or "image" not in key})
+    assert read(Image.new("RGB", (8, 8), "white")).unique().tolist() == pytest.approx([white])

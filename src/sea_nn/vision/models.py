@@ -4,8 +4,8 @@
 >>> fashion.preprocess.shape, fashion.labels[9]
 ((1, 28, 28), 'Ankle boot')
 
-Names: see ``load_model``. Packages that bring models (torchvision, timm) are imported only when one
-of their models is asked for; some need the network to fetch its weights.
+Names: see ``load_model``. Packages that bring models (torchvision, timm, transformers) are imported
+only when one of their models is asked for; some need the network to fetch its weights.
 """
 
 import contextlib
@@ -14,12 +14,14 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
+from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -74,6 +76,7 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
     resnet50                  ImageNet, from ``$SEA_NN_DATA/weights/resnet50_imagenet.safetensors``
     torchvision:NAME          such as ``torchvision:resnet18``, with its default weights
     timm:NAME                 such as ``timm:mobilenetv3_small_100``, pretrained
+    hf:NAME                   such as ``hf:google/vit-base-patch16-224``, of Hugging Face
     FILE.py:FUNCTION          your own: a function without arguments that returns a module,
                               (module, labels), (module, Preprocess) or (module, Preprocess,
                               labels); without a Preprocess, ImageNet's usual one is assumed, and
@@ -192,9 +195,56 @@ def _load_timm(name: str) -> LoadedModel:
     return LoadedModel(model, preprocess, labels)
 
 
+def _load_hf(name: str) -> LoadedModel:
+    auto = import_extra("transformers", "this model")
+    recipe = auto.AutoImageProcessor.from_pretrained(name, trust_remote_code=False).to_dict()
+    kind = auto.AutoModelForImageClassification
+    model = kind.from_pretrained(name, trust_remote_code=False)
+    names = model.config.id2label
+    return LoadedModel(model, read_recipe(recipe), tuple(names[k] for k in range(len(names))))
+
+
+def read_recipe(recipe: Mapping[str, Any]) -> Preprocess:
+    """Translate the settings of a Hugging Face image processor."""
+    resize = _read_size(recipe.get("size"))
+    crop = _read_size(recipe["crop_size"]) if recipe.get("do_center_crop") else resize
+    if recipe.get("crop_pct"):  # ConvNeXt: enlarge and crop below 384 pixels, squash from there on
+        side = resize if isinstance(resize, int) else resize[0]
+        resize, crop = int(side / recipe["crop_pct"]) if side < 384 else (side, side), side
+    # Pixels are multiplied by the factor, then one is taken off where there is an offset.
+    factor = 255 * (recipe.get("rescale_factor") or 1 / 255) if recipe.get("do_rescale", 1) else 255
+    offset = 1.0 if recipe.get("rescale_offset") else 0.0
+    told = recipe if recipe.get("do_normalize", True) else {}
+    mean, std = told.get("image_mean") or (0.0,) * 3, told.get("image_std") or (1.0,) * 3
+    if told.get("include_top"):  # EfficientNet divides by std twice
+        std = [value**2 for value in std]
+    return Preprocess(
+        resize=resize,
+        crop=crop,
+        mean=tuple((value + offset) / factor for value in mean),
+        std=tuple(value / factor for value in std),
+        interpolation=Image.Resampling(recipe.get("resample", 2)).name.lower(),  # type: ignore[arg-type]
+    )
+
+
+def _read_size(size: Any) -> int | tuple[int, int]:
+    match size:
+        case int():
+            return (size, size)
+        case {"shortest_edge": int(side)}:
+            return side
+        case {"height": int(height), "width": int(width)}:
+            return height, width
+    raise InputError(
+        f"This image processor's size {size!r} is not understood. Load the model in a file of "
+        "your own (FILE.py:FUNCTION) that returns (module, Preprocess, labels)."
+    )
+
+
 HUBS: dict[str, Callable[[str], LoadedModel]] = {
     "torchvision": _load_torchvision,
     "timm": _load_timm,
+    "hf": _load_hf,
 }
 
 

@@ -62,6 +62,7 @@ KNOWN: dict[str, Known] = {
     "resnet50": Known(f"ImageNet; ${DATA_VARIABLE}/weights", (), 224, load_imagenet_labels()),
     "torchvision:NAME": Known("its classifiers, such as torchvision:resnet18", ("torchvision",)),
     "timm:NAME": Known("its classifiers, such as timm:mobilenetv3_small_100", ("timm",)),
+    "hf:NAME": Known("image classifiers of Hugging Face", ("transformers",)),
     OWN: Known("your own; the function returns a module, or better (module, Preprocess)"),
 }
 """By name; words in capitals stand for a name of your choice."""
