@@ -15,7 +15,8 @@ from sea_nn.questions.learn import AnswersMap, learn_from_answers
 from tests.helpers.networks import ask_only
 
 
-def run(n: int, questions: int, worth: Tensor, seed: int = 0) -> tuple[SetProcess, list[Tensor]]:
+def run(n: int, questions: int, worth: Tensor, seed: int = 0) -> tuple[Tensor, list[Tensor]]:
+    """All sets with the empty and the whole one, and those of each round."""
     ends = torch.stack([torch.zeros(n), torch.ones(n)]).expand(len(worth), -1, -1).double()
 
     def answer(x: Tensor) -> Tensor:
@@ -27,23 +28,23 @@ def run(n: int, questions: int, worth: Tensor, seed: int = 0) -> tuple[SetProces
         while True:
             asked.append(sets)
             sets = rounds.send(answer(sets))
-    except StopIteration as done:
-        return done.value, asked
+    except StopIteration:
+        return torch.cat([ends, *asked], 1), asked
 
 
 def test_as_many_sets_are_asked_about_as_there_are_questions_and_none_twice() -> None:
     worth = torch.rand(2, 12, generator=torch.Generator().manual_seed(0)).double()
     for questions in (1, 2, 7, 30, 90):
-        process, asked = run(12, questions, worth)
+        every, asked = run(12, questions, worth)
         assert sum(part.shape[1] for part in asked) == questions
-        sets = process.sets[0]
+        sets = every[0]
         assert len(sets.unique(dim=0)) == len(sets)
 
 
 def test_every_set_is_asked_about_where_questions_are_enough() -> None:
-    process, asked = run(4, 100, torch.ones(1, 4).double())
+    every, asked = run(4, 100, torch.ones(1, 4).double())
     assert sum(part.shape[1] for part in asked) == 14
-    assert len(process.sets[0].unique(dim=0)) == 16
+    assert len(every[0].unique(dim=0)) == 16
 
 
 def test_splits_are_balanced_and_cross_evenly() -> None:
@@ -106,7 +107,7 @@ def to_total(gains: Tensor) -> float:
 
 def test_another_seed_asks_other_questions_and_the_same_seed_the_same() -> None:
     worth = torch.rand(1, 12, generator=torch.Generator().manual_seed(0)).double()
-    first, second, other = (run(12, 40, worth, seed)[0].sets for seed in (0, 0, 1))
+    first, second, other = (run(12, 40, worth, seed)[0] for seed in (0, 0, 1))
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
 

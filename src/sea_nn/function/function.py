@@ -68,41 +68,43 @@ class SetFunction:
             interval: the probability that an answer lies inside.
         """
         mean, deviation = self.process.predict(x)
-        away = self._find_width(interval) * deviation
+        away = NormalDist().inv_cdf(0.5 + interval / 2) * self._widen() * deviation
         low, high = read(mean - away, self.link), read(mean + away, self.link)
         return read(mean, self.link), low, high
 
-    def _find_width(self, interval: float) -> Tensor:
-        """Half an interval in standard deviations, [N, 1]: of a normal distribution, or wider.
+    @cached_property
+    def _left_out(self) -> tuple[Tensor, Tensor]:
+        """Each answer predicted from the others, and its error in standard deviations, [N, R]."""
+        return self.process.leave_out()
+
+    def _widen(self) -> Tensor:
+        """By how much an interval is wider than that of a normal distribution, [N, 1].
 
         Wider where answers left out are farther off than the process says, and for what the search
         for its variances and scales has used up of the answers.
         """
-        errors = self.process.leave_out()[1].square().mean(1, keepdim=True)
+        errors = self._left_out[1].square().mean(1, keepdim=True)
         answers, used = errors.new_tensor(self.process.sets.shape[1]), self.process.kernel.n_free
         spent = answers / (answers - used).clamp(min=answers / 2)
-        return find_quantile(interval) * (errors.clamp(min=1) * spent).sqrt()
+        return (errors.clamp(min=1) * spent).sqrt()
 
-    def find_doubt(self, interval: float = 0.9) -> Tensor:
+    def find_doubt(self) -> Tensor:
         """How wide the interval of an answer left out is, as a share of what it is unlearned, [N].
 
         Without a function an answer is believed to lie as far from the mean as the answers do; at
         1 the function knows no more than that.
         """
-        predicted, errors = self.process.leave_out()
+        predicted, errors = self._left_out
         deviation = ((self.process.answers - predicted) / errors).nan_to_num().abs()
-        width = self._find_width(interval) / find_quantile(interval)
-        return (width * deviation / self.process.spread).mean(1)
+        return (self._widen() * deviation / self.process.spread).mean(1)
 
     @cached_property
     def error(self) -> Tensor:
         """Root mean square error of the score of answers predicted from all the others, [N]."""
-        asked = (self.process.sets.sum(2) > 0) & (
-            self.process.sets.sum(2) < self.process.sets.shape[2]
-        )
-        left_out = read(self.process.leave_out()[0], self.link)
-        square = (left_out - read(self.process.answers, self.link)).square() * asked
-        return (square.sum(1) / asked.sum(1).clamp(min=1)).sqrt()
+        left = self.process.sets.mean(2)
+        asked = (left > 0) & (left < 1)
+        off = read(self._left_out[0], self.link) - read(self.process.answers, self.link)
+        return ((off.square() * asked).sum(1) / asked.sum(1).clamp(min=1)).sqrt()
 
     def find_orders(self, wishes: Sequence[str] = ("both",)) -> Tensor:
         """The order of the features that promises most by each wish, int64 [N, wishes, n].
@@ -207,7 +209,8 @@ class SetFunction:
         own = known.diagonal(dim1=1, dim2=2)
         apart = own[:, :n] + own[:, n:] - 2 * known[:, :n, n]
         more = mean[:, :n] - mean[:, n:]
-        sure = more > self._find_width(0.9) * apart.clamp(min=0).sqrt() * self.process.spread
+        away = NormalDist().inv_cdf(0.95) * self._widen() * self.process.spread
+        sure = more > away * apart.clamp(min=0).sqrt()
         return torch.where(sure & (more > find_rounding(self)[:, None]), more, 0.0)
 
     def rows(self, which: Tensor | slice) -> SetFunction:
@@ -246,11 +249,6 @@ def find_ends(values: Tensor, interval: float) -> Tensor:
     """Between which two of K values the middle share of them lies: [N, K, n] -> [N, n, 2]."""
     ends = torch.tensor([0.5 - interval / 2, 0.5 + interval / 2], dtype=values.dtype)
     return values.quantile(ends, dim=1).permute(1, 2, 0)
-
-
-def find_quantile(interval: float) -> float:
-    """Half the interval that holds this share of a normal distribution, in its deviations."""
-    return NormalDist().inv_cdf(0.5 + interval / 2)
 
 
 def find_rounding(f: Any) -> Tensor:

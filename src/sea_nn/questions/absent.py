@@ -246,9 +246,8 @@ class Interpolation:
         before = x.gather(2, torch.where(left < 0, right, left).clamp(max=length - 1))
         after = x.gather(2, torch.where(right == length, left, right).clamp(min=0))
         part = ((steps - left) / (right - left).clamp(min=1)).to(x.dtype)
-        line = torch.lerp(before, after, part)
-        nothing = hidden.all(2, keepdim=True)
-        line = torch.where(nothing, x.mean(2, keepdim=True), line)
+        nothing, mean = hidden.all(2, keepdim=True), x.mean(2, keepdim=True)
+        line = torch.where(nothing, mean, torch.lerp(before, after, part))
         return torch.where(hidden, line, x)
 
 
@@ -340,28 +339,21 @@ def _resolve_bounds(x: Tensor, bounds: Bounds | None, kind: Kind) -> tuple[Tenso
         )
     if bool((low >= high).any()):
         raise InputError("bounds must be (lowest, highest), and the lowest below the highest")
-    shape = (1, -1, *(1,) * (x.ndim - 2))
-    return (
-        low.reshape(shape).expand(len(x), *(-1,) * (x.ndim - 1)),
-        high.reshape(shape).expand(len(x), *(-1,) * (x.ndim - 1)),
-    )
+    wide = x.flatten(2)[..., :1].view(*x.shape[:2], *(1,) * (x.ndim - 2))
+    low, high = (bound.view(1, -1, *(1,) * (x.ndim - 2)).expand_as(wide) for bound in (low, high))
+    return low, high
 
 
 def check_background(background: Tensor | None, x: Tensor) -> Tensor:
     """Background data as a tensor [B, ...] like ``x``, or why it cannot stand in for it."""
+    inputs = f"inputs like x: [B, {', '.join(map(str, x.shape[1:]))}]"
     if background is None:
-        raise InputError(
-            f"features that are absent by the background need background=, inputs like x: "
-            f"[B, {', '.join(map(str, x.shape[1:]))}]"
-        )
+        raise InputError(f"features that are absent by the background need background=, {inputs}")
     plain = isinstance(background, Tensor) and not background.is_meta
     if not plain or not background.is_floating_point():
         raise KindError("background must be a floating-point tensor of inputs like x")
     if background.shape[1:] != x.shape[1:] or len(background) == 0:
-        raise InputError(
-            f"background must be [B, {', '.join(map(str, x.shape[1:]))}] with B >= 1, inputs like "
-            f"x; got {list(background.shape)}"
-        )
+        raise InputError(f"background must be {inputs} with B >= 1; got {list(background.shape)}")
     background = background.detach().to(x)
     if not bool(background.isfinite().all()):
         bad = int((~background.isfinite()).flatten(1).any(1).sum())

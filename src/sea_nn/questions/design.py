@@ -37,8 +37,8 @@ def design(
     shares: Tensor | None = None,
     near: Tensor | None = None,
     seed: int = 0,
-) -> Generator[Tensor, Tensor, SetProcess]:
-    """Ask at most ``questions`` more sets of each input; returns the process of all answers.
+) -> Generator[Tensor, Tensor, SetProcess | None]:
+    """Ask at most ``questions`` more sets of each input; returns the last process it chose by.
 
     Args:
         sets: what was asked before, the empty and the whole set among it, 0 or 1, [N, R, n].
@@ -84,7 +84,7 @@ def design(
         chosen = torch.cat([choose(one, link, size, seed) for one in rows])
         y = torch.cat([y, (yield chosen.bool())], 1)
         x, left = torch.cat([x, chosen], 1), left - chosen.shape[1]
-    return SetProcess.fit(x, y, shares=shares, near=near, start=process)
+    return process
 
 
 def round_off(values: Tensor, size: Tensor) -> Tensor:

@@ -17,8 +17,9 @@ positions apart is heat, and what a cell gains beyond it; the others are told ap
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ from sea_nn.function.function import (
     to_score,
     warp,
 )
+from sea_nn.function.order import WISHES
 from sea_nn.function.process import SetProcess
 from sea_nn.questions.asked import Asked, Curve
 from sea_nn.questions.design import design
@@ -136,7 +138,17 @@ def learn_from_answers(
         nothing = torch.zeros(count, 1, n, dtype=torch.bool)
         known = nothing, to_score(reader.ask(nothing), link)
     reader.keep(known[0].cpu(), to_answers(known[1].cpu(), link))
-    rounds = reader.design(left - known[0].shape[1], seed)
+    sets, answers = reader.known()
+    rounds = design(
+        sets,
+        warp(answers, link),
+        left - known[0].shape[1],
+        link=link,
+        layout=features.layout,
+        shares=reader.shares,
+        near=reader.near,
+        seed=seed,
+    )
     stopped = ""
     try:
         sets = next(rounds)
@@ -146,7 +158,7 @@ def learn_from_answers(
             stopped = reader.find_stop(started, on_round, seconds, tolerance)
             sets = rounds.send(warp(answers, link))
     except StopIteration as done:
-        reader.take(done.value)
+        reader.start = done.value
     except KeyboardInterrupt:
         stopped = "interrupted"
     rounds.close()
@@ -173,6 +185,7 @@ class _Reader:
         self.near = None if features.layout is None else smooth_cells(features.layout)
         self.sets: list[Tensor] = []
         self.answers: list[Tensor] = []
+        self.start: SetProcess | None = None
         self.process: SetProcess | None = None
 
     def ask(self, sets: Tensor) -> Tensor:
@@ -200,36 +213,13 @@ class _Reader:
         said = to_answers(self.whole, self.link)[:, None]
         return torch.cat([*self.sets, every], 1), torch.cat([*self.answers, said], 1)
 
-    def design(self, left: int, seed: int) -> Generator[Tensor, Tensor, SetProcess]:
-        """The questions to come; see ``design.design``."""
-        sets, answers = self.known()
-        return design(
-            sets,
-            warp(answers, self.link),
-            left,
-            link=self.link,
-            layout=self.features.layout,
-            shares=self.shares,
-            near=self.near,
-            seed=seed,
-        )
-
     def function(self) -> SetFunction:
         """The function of all answers so far."""
         sets, answers = self.known()
         if self.process is None:
-            self.process = SetProcess.fit(
-                sets, warp(answers, self.link), shares=self.shares, near=self.near
-            )
+            known: dict[str, Any] = {"shares": self.shares, "near": self.near, "start": self.start}
+            self.process = SetProcess.fit(sets, warp(answers, self.link), **known)
         return SetFunction(self.process, answers[:, :1], answers[:, -1:], self.link)
-
-    def take(self, found: SetProcess) -> None:
-        """Take a process of all answers, and put these in the order in which they are kept.
-
-        Draws of it hang on the order, and those of a loaded explanation should be the same.
-        """
-        sets, answers = self.known()
-        self.process = SetProcess.of(sets.double(), warp(answers, self.link), found.kernel)
 
     def find_stop(
         self,
@@ -250,17 +240,18 @@ class _Reader:
     def read(self, counts: tuple[int, ...]) -> AnswersMap:
         """What the answers say so far; ``counts`` of the first features are asked about last."""
         f, features = self.function(), self.features
-        order, keep, remove = f.find_orders(("both", "keep", "remove")).unbind(1)
-        trust = f.process.trust()
-
-        def draw(order: Tensor, wish: str) -> Tensor:
-            return paint(order, f.find_gains(order, wish), f, self.heat, features)
-
-        gains = f.find_gains(order)
+        order, keep, remove = f.find_orders(tuple(WISHES)).unbind(1)
+        trust, warm = f.process.trust(), believe(f, self.heat)
+        gains, *others = (
+            f.find_gains(one, wish) for one, wish in zip((order, keep, remove), WISHES, strict=True)
+        )
         said = self.recall(list_sets(order, counts)) if counts else f.none[:, :0]
         sure = self.whole > 1 - CLIP if self.link == "log-odds" else self.whole.isnan()
         asked = Asked(torch.cat(self.sets, 1), torch.cat(self.answers, 1), keep, remove)
-        maps = [draw(order, "both"), draw(keep, "keep"), draw(remove, "remove")]
+        maps = [
+            paint(one, own, warm, trust, features)
+            for one, own in zip((order, keep, remove), (gains, *others), strict=True)
+        ]
         maps.append(features.expand(f.find_against() / features.count()))
         device = self.device
         attribution, kept, removed, against = (one.to(device) for one in maps)
@@ -281,14 +272,14 @@ class _Reader:
         )
 
 
-def paint(order: Tensor, gains: Tensor, f: SetFunction, heat: Tensor, features: Features) -> Tensor:
+def paint(order: Tensor, gains: Tensor, warm: Tensor, trust: Tensor, features: Features) -> Tensor:
     """Gains above 0 along an order, over the positions of the map: [N, n] -> [N, *shape].
 
     Args:
         order: of the features, [N, n].
         gains: along it.
-        f: what was learned.
-        heat: by member, [N, m, *shape].
+        warm: what heat adds, see ``believe``.
+        trust: the share of what the answers vary by that each member's heat explains, [N, m].
         features: of the inputs; only a grid's cells have heat inside.
     """
     own = features.count().to(gains)
@@ -296,7 +287,6 @@ def paint(order: Tensor, gains: Tensor, f: SetFunction, heat: Tensor, features: 
     even = features.expand(gains / own)
     if features.groups is None or features.layout is None:
         return even
-    warm = believe(f, heat)
     by_cell = features.sum(warm)
     scale = (gains.sum(1) / warm.flatten(1).sum(1).clamp(min=1e-300)).clamp(max=1.0)
     beyond = features.expand((gains - by_cell * scale[:, None]) / own)
@@ -304,7 +294,7 @@ def paint(order: Tensor, gains: Tensor, f: SetFunction, heat: Tensor, features: 
         beyond = smooth(beyond, axis, size / cells / 2)
     warm = warm * scale.view(-1, *[1] * (warm.ndim - 1)) + beyond
     places = features.expand((features.n - order.argsort(1)) / own)
-    trust = f.process.trust().sum(1).clamp(0, 1).view(-1, *[1] * (warm.ndim - 1))
+    trust = trust.sum(1).clamp(0, 1).view(-1, *[1] * (warm.ndim - 1))
     return share_out(torch.lerp(_to_shares(places), _to_shares(warm), trust), gains, own)
 
 
