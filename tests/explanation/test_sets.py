@@ -298,3 +298,18 @@ def test_members_that_disagree_are_told_only_where_the_map_rests_on_them(budget)
     model = nn.Sequential(nn.Flatten(), nn.Linear(256, 2))
     e = SEA(model, (one, other), budget=budget).explain(torch.rand(1, 1, 16, 16))
     assert bool(hear(e, "hardly agree")) == (budget is None)
+
+
+def test_pictures_of_maps_have_no_edges_of_cells_unless_heat_has_a_place():
+    e = _explain(_either)
+    no_heat = replace(e, trusted=torch.zeros_like(e.trusted))
+    drawn = no_heat.soften(e.attribution)
+
+    def step(maps):  # the largest between two cells, less the largest inside one
+        apart = maps[0, 0].diff(dim=0).abs().amax(1)
+        return float(apart[1::2].max() - apart[0::2].max())
+
+    assert step(drawn) < 0.4 * step(e.attribution)
+    torch.testing.assert_close(drawn.sum(), e.attribution.sum(), rtol=0.05, atol=0)
+    all_heat = replace(e, trusted=torch.ones_like(e.trusted))
+    assert torch.equal(all_heat.soften(e.attribution), e.attribution)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.fields import Contents, spread
+from sea_nn.features import smooth
 from sea_nn.function.function import ROUNDING, SetFunction, find_rounding, to_score
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.model.outputs import Output
@@ -174,6 +175,25 @@ class Findings(Contents):
         if self.trusted is None:
             return {}
         return dict(zip(self.methods, self.trusted.unbind(1), strict=True))
+
+    def soften(self, maps: Tensor) -> Tensor:
+        """Maps of SEA's as pictures show them, [N, ..., *shape]: cells of a grid without edges.
+
+        An answer is about a whole cell and says nothing of its border. So maps are blurred by half
+        a cell, times what the answers believed of no member: heat has a place of its own.
+        """
+        if self.trusted is None or self.features is None:
+            return maps
+        if len(self.shape) < 2 or len(self.feature_shape) != len(self.shape):
+            return maps  # no grid of cells
+        for i, open_share in enumerate((1 - self.trusted.sum(1)).clamp(0, 1).tolist()):
+            own = maps[i]
+            for axis, (size, cells) in enumerate(
+                zip(self.shape, self.feature_shape, strict=True), own.ndim - len(self.shape)
+            ):
+                own = smooth(own, axis, max(size / cells / 2 * open_share, 1e-3))
+            maps = torch.cat([maps[:i], own[None], maps[i + 1 :]])
+        return maps
 
     @cached_property
     def gain_intervals(self) -> Tensor | None:

@@ -143,11 +143,11 @@ def _plot_strip(e: Explanation, overlay: bool) -> Plot:
 
     With ``overlay`` every map is laid over a grey copy of the image.
     """
-    titles, layers = ["SEA"], [e.attribution.reshape(len(e), 1, *e.shape)]
+    titles, layers = ["SEA"], [e.soften(e.attribution.reshape(len(e), 1, *e.shape))]
     below = e.sum_gains()[1] > 0
     if e.against is not None and bool((e.against.flatten(1).any(1) & below).any()):
         titles.append("against")
-        layers.append(e.against.reshape(layers[0].shape))
+        layers.append(e.soften(e.against.reshape(layers[0].shape)))
     titles += [*map(name_method, e.methods), "Agg-Mean"]
     positions = heat(torch.cat([*layers, e.maps, e.mean_map.unsqueeze(1)], 1), 2)
     rows = [[paint(position) for position in row] for row in positions]
@@ -174,7 +174,7 @@ def _plot_top(e: Explanation, sizes: Sequence[int]) -> Plot:
     chosen = torch.cat([own, binarize(e.average(others), sizes) & alive], 1)
     masks = torch.stack([e.spread(one) for one in chosen.flatten(1, 2).unbind(1)], 1)
     masks = masks.unflatten(1, (-1, len(sizes)))
-    positions = heat(torch.cat([e.attribution, others], 1), 2)
+    positions = heat(torch.cat([e.soften(e.attribution), others], 1), 2)
     titles = ["map", *(f"{size:,} of {n:,} ({_percent(size / n)})" for size in sizes)]
     methods, rows, labels = ["SEA", *map(name_method, e.methods), "Agg-Mean"], [], []
     for (i, r), name in zip(np.ndindex(positions.shape[:2]), methods * len(e), strict=True):
@@ -187,7 +187,7 @@ def _plot_top(e: Explanation, sizes: Sequence[int]) -> Plot:
 
 def _plot_slices(e: Explanation) -> Plot:
     """Volumes as rows of slices, each named by its number, over their images."""
-    maps = to_array(e.attribution)[:, 0]
+    maps = to_array(e.soften(e.attribution))[:, 0]
     picked = [pick_slices(volume) for volume in maps]
     rows = [
         list(paint_slices(volume, picked[i], None if e.images is None else e.images[i]))

@@ -182,17 +182,25 @@ def _list_layers(e: Explanation, i: int) -> list[tuple[str, str, Tensor]]:
     SEA's comes first, the disagreement of the members last.
     """
     one, noun = e[i], name_features_of(e)[0]
-    layers = [("SEA", "", one.attribution)]
+    layers = [("SEA", "", one.soften(one.attribution))]
     if one.keep_map is not None:
         layers = [
-            ("SEA", "both of the next two at once, in one order", one.attribution),
-            ("what suffices", "with the first of this alone the model says it", one.map("keep")),
-            ("what is needed", "without the first of this the model does not", one.map("remove")),
+            ("SEA", "both of the next two at once, in one order", layers[0][2]),
+            (
+                "what suffices",
+                "with the first of this alone the model says it",
+                one.soften(one.map("keep")),
+            ),
+            (
+                "what is needed",
+                "without the first of this the model does not",
+                one.soften(one.map("remove")),
+            ),
         ]
     layers += [(name, "", one.maps[:, k]) for k, name in enumerate(e.methods)]
     if one.against is not None and e.against is not None and bool(e.against.any()):
         about = "evidence against the class: what it would gain without this"
-        layers.append(("against", about, one.against))
+        layers.append(("against", about, one.soften(one.against)))
     layers.append(("Agg-Mean", "the plain mean of the members' maps", one.maps.mean(1)))
     spread = f"high where some members rank a {noun} high and others low, 0 where all rank it alike"
     layers.append(("disagreement", spread, one.disagreement))
