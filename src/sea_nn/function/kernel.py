@@ -230,7 +230,7 @@ def minimize(
         pair = torch.where(fine, torch.stack([step, bend]), 0.0)
         known = torch.cat([known[:, :, 1:], pair[:, :, None]], 2)
         shrink = torch.where(fine, curved / _dot(bend, bend), shrink)
-        way = _turn(slope, *known, shrink)
+        way = _turn(slope, known[0], known[1], shrink)
         way = way * (FARTHEST / way.abs().amax(1, keepdim=True).clamp(min=FARTHEST))
         rate = torch.where(better, 1.0, rate / 3)
         busy = busy & (-_dot(slope, way) > close)
@@ -253,7 +253,8 @@ def _turn(slope: Tensor, steps: Tensor, bends: Tensor, shrink: Tensor) -> Tensor
     wide = shrink[..., None]
     far = curved[..., None] * near + wide * (bends @ (bends.mT @ near) - by_bend)
     far = torch.linalg.solve_triangular(upper.mT, far, upper=False)
-    return -(shrink * slope + (steps.mT @ far - wide * (bends.mT @ near))[..., 0])
+    way: Tensor = wide * (bends.mT @ near) - steps.mT @ far
+    return way[..., 0] - shrink * slope
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

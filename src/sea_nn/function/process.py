@@ -161,7 +161,8 @@ class SetProcess:
         x = sets.double()
         cross = self.kernel.compare(x, self.sets)
         solved = torch.linalg.solve_triangular(self.root, cross.mT, upper=False)
-        return self.kernel.compare(x, x) - solved.mT @ solved
+        known: Tensor = solved.mT @ solved
+        return self.kernel.compare(x, x) - known
 
     @torch.no_grad()
     def leave_out(self) -> tuple[Tensor, Tensor]:
@@ -237,7 +238,8 @@ class SetProcess:
 
 def find_blocks(count: int, answers: int) -> tuple[Tensor, ...]:
     """Inputs, few at a time: their matrices of answers should fit into a cache."""
-    return torch.arange(count).split(max(1, CACHE // answers**2))
+    blocks: tuple[Tensor, ...] = torch.arange(count).split(max(1, CACHE // answers**2))
+    return blocks
 
 
 def find_spread(answers: Tensor) -> tuple[Tensor, Tensor]:
