@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from sea_nn.metrics import query_sets, score_maps
 from sea_nn.model.outputs import OUTPUTS, Output, find_output
 from sea_nn.show.viewer import write_report
 from sea_nn.vision.names import ASSETS
+from sea_nn.vision.shipped import load_cnn
 from tests.helpers.networks import ask_only
 
 FAST = ("saliency", "input_x_gradient")
@@ -137,6 +139,28 @@ def test_a_notice_is_one_warning_a_call_and_one_check(x):
         assert 'output="value"' in check.advice
     assert e.output.kind == "sigmoid"
     assert not [c for c in SEA(build("value"), FAST, output="value").explain(x).checks if c.advice]
+
+
+def test_logits_of_an_unknown_model_are_said_both_ways_where_these_differ(x):
+    outputs = torch.tensor([[4.0, 4.0, -4.0]])
+
+    def run(outputs, **said):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), 3))
+        with torch.no_grad():
+            model[1].weight.zero_()
+            model[1].bias.copy_(outputs[0])
+        return SEA(model, FAST, **said).explain(x)
+
+    with pytest.warns(
+        AssumptionWarning, match=r'0\.50 here.*0\.98\)\. Say so with output="logits"'
+    ):
+        e = run(outputs)
+    assert not [check for check in e.checks if "logits" in check.message]
+    with pytest.warns(AssumptionWarning, match='one is right\\. Say so with output="logits"'):
+        run(torch.tensor([[4.0, -4.0, -4.0]]))
+    with warnings.catch_warnings(action="error"):
+        run(outputs, output="logits")
+        SEA(load_cnn(), FAST).explain(torch.rand(1, 1, 28, 28))
 
 
 class Pair(nn.Module):

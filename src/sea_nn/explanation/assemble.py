@@ -19,7 +19,7 @@ from sea_nn.features import TABLE
 from sea_nn.function.function import CLIP, find_rounding
 from sea_nn.members.checks import check_completeness, check_maps
 from sea_nn.members.run import Check, MemberMaps, check_members, check_probe
-from sea_nn.model.outputs import SAID, Output
+from sea_nn.model.outputs import SAID, Output, read_both_ways
 from sea_nn.model.probe import Probe
 from sea_nn.questions.learn import AnswersMap, choose_counts
 
@@ -148,8 +148,7 @@ def tell(call: Any, probe: Probe, members: MemberMaps, started: float) -> Proven
     if output.notice in assumed:
         assumed.remove(output.notice)
     if output.kind == "logits" and output.found != SAID and probe.target.ndim == 1:
-        first, k = probe.whole[0], int(probe.target[0])
-        one, own = float(first.softmax(0)[k]), float(first.sigmoid()[k])
+        one, own = read_both_ways(probe.whole, probe.target)
         assumed[0] += (
             f" (of the first input a softmax says {one:.2f}; were each column a label of its own, "
             f'it would be {own:.2f}: output="sigmoid")'

@@ -177,23 +177,21 @@ class Findings(Contents):
         return dict(zip(self.methods, self.trusted.unbind(1), strict=True))
 
     def soften(self, maps: Tensor) -> Tensor:
-        """Maps of SEA's as pictures show them, [N, ..., *shape]: cells of a grid without edges.
+        """Maps of SEA's as pictures show them, [N, ..., H, W]: cells of a grid without edges.
 
         An answer is about a whole cell and says nothing of its border. So maps are blurred by half
         a cell, times what the answers believed of no member: heat has a place of its own.
         """
-        if self.trusted is None or self.features is None:
+        cells = self.view == "picture" and self.features is not None
+        if self.trusted is None or not cells or len(self.feature_shape) != 2:
             return maps
-        if len(self.shape) < 2 or len(self.feature_shape) != len(self.shape):
-            return maps  # no grid of cells
-        for i, open_share in enumerate((1 - self.trusted.sum(1)).clamp(0, 1).tolist()):
-            own = maps[i]
-            for axis, (size, cells) in enumerate(
-                zip(self.shape, self.feature_shape, strict=True), own.ndim - len(self.shape)
-            ):
-                own = smooth(own, axis, max(size / cells / 2 * open_share, 1e-3))
-            maps = torch.cat([maps[:i], own[None], maps[i + 1 :]])
-        return maps
+        softened = []
+        for own, trust in zip(maps, self.trusted.sum(1).clamp(0, 1).tolist(), strict=True):
+            for axis in (-2, -1):
+                half = self.shape[axis] / self.feature_shape[axis] / 2
+                own = smooth(own, axis, max(half * (1 - trust), 1e-3))
+            softened.append(own)
+        return torch.stack(softened)
 
     @cached_property
     def gain_intervals(self) -> Tensor | None:

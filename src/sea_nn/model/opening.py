@@ -47,6 +47,7 @@ from sea_nn.model.outputs import (
     TensorModel,
     ToldError,
     find_output,
+    read_both_ways,
     refuse_nan,
     resolve_target,
 )
@@ -55,6 +56,9 @@ from sea_nn.model.probe import Perturbation, Probe
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+CLASSIFIERS = ("torchvision", "timm", "transformers", "efficientnet_lite_pytorch", "sea_nn")
+"""Packages whose classifiers are known to return logits of classes of which one is right."""
+APART = 0.1  # probabilities by softmax and sigmoid that differ by more are both said
 SHAPING = ("View", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "ToCopy", "Clone")
 """Operations, as autograd calls them, that only shape what others have made."""
 
@@ -149,9 +153,24 @@ def open_model(
                 if notice:
                     probe.notices.append(notice)
                     warnings.warn(notice, AssumptionWarning, stacklevel=4)
+            if output is None and probe.output.kind == "logits" and not _is_known(model):
+                one, own = read_both_ways(probe.whole, probe.target)
+                both = f" ({one:.2f} here; of labels of their own it were {own:.2f})"
+                notice = (
+                    f"the model's {probe.whole.shape[1]} outputs are read as logits of classes of "
+                    f"which one is right{both if abs(one - own) > APART else ''}. Say so with "
+                    'output="logits", or "sigmoid" for labels of their own, "value" for values'
+                )
+                warnings.warn(notice, AssumptionWarning, stacklevel=4)
             yield probe
         except ToldError as told:
             raise told.args[0] from None
+
+
+def _is_known(model: Callable[..., Any]) -> bool:
+    """Whether some part of a model is of a package whose classifiers return logits."""
+    parts = (part for module in find_modules(model) for part in module.modules())
+    return any(type(part).__module__.partition(".")[0] in CLASSIFIERS for part in parts)
 
 
 def _look(probe: Probe, model: Callable[..., Any]) -> None:

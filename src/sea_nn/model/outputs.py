@@ -195,6 +195,18 @@ def find_output(
     return Output("logits", "", "columns from 0 to 1 that neither a sigmoid nor a softmax made")
 
 
+def read_both_ways(outputs: Tensor, target: Tensor) -> tuple[float, float]:
+    """What logits [N, K] say of the first input's class: as one of all, and as its own label.
+
+    >>> softmax, sigmoid = read_both_ways(torch.tensor([[0.0, 2.0, 2.0]]), torch.tensor([1]))
+    >>> round(softmax, 2), round(sigmoid, 2)
+    (0.47, 0.88)
+    """
+    kinds = map(Output, ("logits", "sigmoid"))
+    softmax, sigmoid = (float(kind.score(outputs[:1], target[:1])) for kind in kinds)
+    return softmax, sigmoid
+
+
 def resolve_target(outputs: Tensor, target: Target, output: Output | None = None) -> Tensor:
     """Return the class to explain for every input as a tensor [N], or [N, 2] of pairs.
 
