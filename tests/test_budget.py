@@ -178,14 +178,6 @@ def test_the_default_says_what_to_do_about_constraints():
         SEA(model).explain(x, constraints=Constraints(required=torch.ones(16, 16).bool()))
 
 
-def test_probabilities_that_do_not_sum_to_one_are_refused():
-    def wrong(x):
-        return x.mean((1, 2, 3))[:, None].expand(-1, 2) * 0.7
-
-    with pytest.raises(InputError, match="sum to 1"):
-        SEA(wrong, budget=40, output="probabilities").explain(torch.ones(1, 1, 8, 8))
-
-
 class Counting(nn.Module):
     """Runs a network, counts the rows it is asked about, and refuses those beyond a limit."""
 

@@ -122,6 +122,8 @@ def test_what_the_caller_says_counts():
     assert find_output(outputs, "logits") == Output("logits")
     with pytest.raises(InputError, match="run from -1 to 2"):
         find_output(torch.tensor([[2.0, -1.0]]), "probabilities")
+    with pytest.raises(InputError, match="sum to 1"):
+        find_output(torch.tensor([[0.7, 0.7]]), "probabilities")
     with pytest.raises(InputError, match="'logits', 'probabilities', 'sigmoid', 'labels', 'value'"):
         SEA(build("logits"), FAST, output="softmax")
     with pytest.raises(InputError, match="got 3"):
@@ -225,11 +227,14 @@ def test_rise_weighs_masks_by_the_score(kind, x):
         seen.append(points)
         return model(points)
 
-    options = {"rise": {"n_masks": 40}}
-    found = compute_maps(spy, x, 0, ["rise"], options=options, output=kind)
+    options = {"rise": {"n_masks": 300}}
+    found = compute_maps(spy, x, 0, ["rise"], options=options, output=kind, limit=64)
     masks = torch.cat([points for points in seen if points.min() < 1])  # masks times ones
+    assert masks.shape == (300, 1, 8, 8)
+    assert 0 <= masks.min() <= masks.max() <= 1
+    assert abs(float(masks.mean()) - 0.5) < 0.03
     weights = truth(kind, model(masks).detach())[:, 0]
-    expected = torch.einsum("k,khw->hw", weights, masks[:, 0]) / 20
+    expected = torch.einsum("k,khw->hw", weights, masks[:, 0]) / (300 * 0.5)
     torch.testing.assert_close(found.maps["rise"][0, 0], expected)
     if kind != "value":
         assert (found.maps["rise"] >= 0).all()

@@ -1,6 +1,5 @@
 import copy
 import json
-import math
 import pickle
 from inspect import signature
 
@@ -9,9 +8,9 @@ import torch
 from captum.attr import NoiseTunnel
 from torch import nn
 
-from sea_nn import SEA, About, Constraints, Explanation, Running, SEAConfig, ensemble
+from sea_nn import SEA, About, Constraints, Explanation, SEAConfig, ensemble
 from sea_nn.config import PAPER_SETTINGS
-from sea_nn.errors import InputError, KindError, MemberError
+from sea_nn.errors import InputError, KindError
 from sea_nn.features import scale
 from sea_nn.members.run import compute_maps
 from sea_nn.paper.heatmaps import reduce_channels
@@ -112,29 +111,6 @@ def test_a_feature_mask_makes_groups_that_share_one_value(cnn, x):
         SEA(cnn, FAST).attribute(x, feature_mask=mask.float())
     with pytest.raises(InputError, match="broadcast"):
         SEA(cnn, FAST).attribute(x, feature_mask=torch.zeros(5, 5).long())
-
-
-def test_duplicates_share_one_vote(cnn, x):
-    def again(model, x, target):
-        return compute_maps(model, x, target, methods=("saliency",)).maps["saliency"]
-
-    e = SEA(cnn, ("saliency", again, "input_x_gradient")).explain(x)
-    assert torch.allclose(e.attribution, SEA(cnn, FAST).attribute(x), rtol=1e-4, atol=1e-5)
-    assert any(c.level == "warn" and "equals saliency" in c.message for c in e.checks)
-
-
-def test_members_that_fail_are_reported_or_raised():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
-    x = torch.rand(1, 1, 4, 4)
-    with pytest.raises(MemberError, match="convolution"):
-        SEA(model, ("saliency", "grad_cam")).explain(x)
-    e = SEA(model, ("saliency", "grad_cam")).explain(x, running=Running(on_error="skip"))
-    assert e.methods == ("saliency",)
-    assert any(c.level == "fail" and c.subject == "grad_cam" for c in e.checks)
-    for shape in ((6,), (2, 9)):
-        model = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 3))
-        with pytest.raises(MemberError, match="grad_cam"):
-            SEA(model, "saliency,grad_cam").explain(torch.rand(2, *shape))
 
 
 def test_a_model_that_does_not_react_says_so():

@@ -37,27 +37,6 @@ def test_occlusion_windows_that_cannot_be(image, options, message):
         ours(*image, "occlusion", **options)
 
 
-def test_rise_is_the_mean_of_the_masks_weighed_by_the_probability():
-    seen = []
-
-    def model(x):  # of ones, so that what it sees is the mask
-        if len(x) > 1 or len(seen):
-            seen.append(x[:, 0].clone())
-        return torch.stack([x[:, :, :8].mean((1, 2, 3)) * 9, x[:, :, 8:].mean((1, 2, 3)) * 9], 1)
-
-    x = torch.ones(1, 2, 16, 12, dtype=torch.float64)
-    maps = ours(model, x, 1, "rise", n_masks=300, limit=64)
-    masks = torch.cat(seen)
-    assert masks.shape == (300, 16, 12)
-    assert masks.min() >= 0
-    assert masks.max() <= 1
-    assert abs(float(masks.mean()) - 0.5) < 0.03
-    probability = model(masks.unsqueeze(1).expand(-1, 2, -1, -1)).softmax(1)[:, 1]
-    expected = (probability[:, None, None] * masks).sum(0) / (300 * 0.5)
-    assert torch.allclose(maps[0, 0], expected)
-    assert maps[0, 0, 8:].mean() > maps[0, 0, :8].mean()
-
-
 def test_rise_does_not_depend_on_the_chunks_and_hides_with_the_baseline(image):
     whole = ours(*image, "rise", n_masks=50, baselines=0.5)
     assert same(ours(*image, "rise", n_masks=50, baselines=0.5, limit=2), whole, 1e-12)
@@ -145,17 +124,6 @@ def test_it_is_the_gradient_by_presence_pass_by_pass(cells):
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
     assert bool((found < 0).any())
     assert bool((found > 0).any())
-
-
-def test_an_inputs_map_depends_neither_on_its_batch_nor_on_the_chunks():
-    model, x = build_pooled().double(), draw_bright().double()
-    both = compute_maps(model, x, 0, NAME, output="logits").maps[NAME]
-    alone = compute_maps(model, x[1:], 0, NAME, output="logits").maps[NAME]
-    pieces = compute_maps(model, x, 0, NAME, output="logits", limit=3).maps[NAME]
-    torch.testing.assert_close(both[1:], alone)
-    torch.testing.assert_close(both, pieces)
-    other = compute_maps(model, x, 0, NAME, output="logits", seed=1).maps[NAME]
-    assert not torch.allclose(both, other)
 
 
 def test_of_a_sum_of_columns_each_has_its_own_weight():

@@ -145,12 +145,6 @@ def test_the_result_is_consistent_with_itself(name):
     assert (result.scorer.top(1)[:, 0] == result.order[:, 0]).all()
 
 
-def test_the_objective_falls():
-    history = ensemble(maps(3), SEAConfig()).history
-    assert history.shape == (3, 50)
-    assert (history[:, -1] < history[:, 0]).all()
-
-
 def test_class_level_map_pools_all_heatmaps_and_weighs_methods():
     given_maps, weights = maps(4, m=2, shape=(5, 5)), torch.tensor([3.0, 1.0])
     rows = given_maps.reshape(1, 8, 5, 5)

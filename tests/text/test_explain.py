@@ -155,34 +155,24 @@ def test_a_function_of_the_output_is_explained(parts, reader):
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("given", "said"),
     [
-        (7, "target 7 is out of range"),
-        ([0, 1, 2], "target must have one entry for each of the 2 texts; got 3"),
-        (1.5, "class number"),
-        ((1, 1), "must differ"),
-        ((0, 1, 2), "a pair"),
-        ([0, (1, 2)], "all single, or all pairs"),
-        (lambda output: output.logits, r"one number an input, a tensor \[1\]"),
+        ({"target": 7}, "target 7 is out of range"),
+        ({"target": [0, 1, 2]}, "target must have one entry for each of the 2 texts; got 3"),
+        ({"target": 1.5}, "class number"),
+        ({"target": (1, 1)}, "must differ"),
+        ({"target": (0, 1, 2)}, "a pair"),
+        ({"target": [0, (1, 2)]}, "all single, or all pairs"),
+        ({"target": lambda output: output.logits}, r"one number an input, a tensor \[1\]"),
+        ({"texts": []}, "no text"),
+        ({"texts": ["", "bad"]}, "text 0: a text is .* not empty"),
+        ({"texts": [SHORT, "[SEP]"]}, "text 1: "),
+        ({"texts": [("bad", "film", "plot")]}, "pair"),
     ],
 )
-def test_targets_that_are_none_are_refused(reader, target, said):
+def test_targets_and_texts_that_are_none_are_refused(reader, given, said):
     with pytest.raises((InputError, KindError), match=said):
-        reader.explain([SHORT, TEXT], target=target)
-
-
-@pytest.mark.parametrize(
-    ("texts", "said"),
-    [
-        ([], "no text"),
-        (["", "bad"], "text 0: a text is .* not empty"),
-        ([SHORT, "[SEP]"], "text 1: "),
-        ([("bad", "film", "plot")], "pair"),
-    ],
-)
-def test_texts_that_cannot_be_explained_are_named(reader, texts, said):
-    with pytest.raises((InputError, KindError), match=said):
-        reader.explain(texts)
+        reader.explain(**{"texts": [SHORT, TEXT], **given})
 
 
 def test_wrong_settings_are_refused(parts, speaker):

@@ -165,14 +165,6 @@ def test_an_encoder_is_a_classifier_of_labels(sea, folder, tmp_path):
     assert isinstance(load_text_model(folder, ["good", "bad"])[0], ZeroShot)
 
 
-def test_unknown_classes_and_rivals_without_targets_are_refused(sea, folder, tmp_path):
-    given = ("--text", TEXT, "--model", f"hf:{folder}", "-o", tmp_path / "out")
-    _, err = sea("explain", *given, "--not", "negative", code=2)
-    assert "--not needs a --target" in err
-    _, err = sea("explain", *given, "--target", "positve", code=2)
-    assert "near: positive" in err
-
-
 def test_pickles_are_refused_and_not_opened(tmp_path):
     model = make_classifier()
     model.config.save_pretrained(tmp_path)
