@@ -104,7 +104,8 @@ class _Attentive(TorchFunctionMode):
             shown = heads.mean(-3) if kwargs.get("average_attn_weights", True) else heads
             return out, shown if kwargs.get("need_weights", True) else None
         result = func(*args, **kwargs)
-        if func in SOFTMAXES and _is_attention(result):
+        softmax = func in SOFTMAXES and isinstance(result, Tensor) and result.ndim >= 3
+        if softmax and result.shape[-1] == result.shape[-2] > 1:  # over positions
             self.see(result)
         return result
 
@@ -168,7 +169,8 @@ def _map_tokens(probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Ten
         if not weights and not record.windowed:
             raise UnfitError(MISSING.format("attention"))
         lengths = {w.shape[-1] for w in weights}
-        if record.windowed or len(lengths) > 1 or count_prefix(lengths.pop(), *size) is None:
+        prefix = count_prefix(max(lengths), *size) if lengths else None
+        if record.windowed or len(lengths) > 1 or prefix is None:
             raise UnfitError(
                 "the model's attention is not over all patches at once (windows, as in Swin, "
                 "pooled tokens, or a grid of another shape); use attention_lrp or grad_cam"
@@ -176,27 +178,16 @@ def _map_tokens(probe: Probe, spread: Callable[[list[Tensor], list[Tensor]], Ten
         slopes = torch.autograd.grad(score, weights, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             flow = spread(record.by_head(weights), record.by_head(slopes))
-            grid = _read(flow, size)
+            # What reaches the class token (with none: all tokens) from each patch. A distilled
+            # transformer has two tokens that answer; registers do not.
+            answering = flow[:, : 2 if prefix == 2 else 1] if prefix else flow
+            grid = lay_tokens(answering.mean(1).unsqueeze(2), *size)
         maps[rows] = functional.interpolate(grid, size, mode="bilinear", align_corners=False)
     return maps
 
 
-def _read(flow: Tensor, size: tuple[int, int]) -> Tensor:
-    """What reaches the class token (with none: all tokens) from each patch, [N, 1, h, w]."""
-    prefix = count_prefix(flow.shape[2], *size)
-    # A distilled transformer has two tokens that answer; registers do not.
-    answering = flow[:, : 2 if prefix == 2 else 1] if prefix else flow
-    return lay_tokens(answering.mean(1).unsqueeze(2), *size)
-
-
 def _identity(weights: Tensor) -> Tensor:
     return torch.eye(weights.shape[-1], device=weights.device, dtype=weights.dtype)
-
-
-def _is_attention(weights: Any) -> bool:
-    """Whether a softmax is over positions: [..., T, T] with more than one axis before them."""
-    square = isinstance(weights, Tensor) and weights.ndim >= 3
-    return square and weights.shape[-1] == weights.shape[-2] > 1
 
 
 def attend(

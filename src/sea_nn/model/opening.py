@@ -169,8 +169,11 @@ def open_model(
 
 def _is_known(model: Callable[..., Any]) -> bool:
     """Whether some part of a model is of a package whose classifiers return logits."""
-    parts = (part for module in find_modules(model) for part in module.modules())
-    return any(type(part).__module__.partition(".")[0] in CLASSIFIERS for part in parts)
+    for module in (model,) if isinstance(model, nn.Module) else find_modules(model):
+        for part in module.modules():
+            if type(part).__module__.partition(".")[0] in CLASSIFIERS:
+                return True
+    return False
 
 
 def _look(probe: Probe, model: Callable[..., Any]) -> None:
@@ -310,10 +313,11 @@ def copy_twin(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Modul
 
     Args:
         module: the module.
-        memo: what stands for its tensors, by their numbers; left out, all of them for themselves.
+        memo: what stands for its tensors, by their numbers; those left out, for themselves.
     """
-    if memo is None:
-        memo = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    memo = {} if memo is None else memo
+    for tensor in (*module.parameters(), *module.buffers()):
+        memo.setdefault(id(tensor), tensor)
     for part in module.modules():
         for value in part.__dict__.values():
             if isinstance(value, Tensor):  # results of operations, which deepcopy does not take

@@ -202,9 +202,8 @@ def read_both_ways(outputs: Tensor, target: Tensor) -> tuple[float, float]:
     >>> round(softmax, 2), round(sigmoid, 2)
     (0.47, 0.88)
     """
-    kinds = map(Output, ("logits", "sigmoid"))
-    softmax, sigmoid = (float(kind.score(outputs[:1], target[:1])) for kind in kinds)
-    return softmax, sigmoid
+    first = outputs[:1], target[:1]
+    return float(Output("logits").score(*first)), float(Output("sigmoid").score(*first))
 
 
 def resolve_target(outputs: Tensor, target: Target, output: Output | None = None) -> Tensor:
