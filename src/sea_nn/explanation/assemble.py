@@ -105,7 +105,7 @@ def assemble(
         }
         found = {
             "function": learned.function,
-            "predict_error": learned.error.float(),
+            "predict_error": learned.function.error.float(),
             "curve": learned.curve,
             "asked": learned.asked,
             "trusted": learned.trust.float(),

@@ -10,7 +10,6 @@ hidden is given by masks that broadcast to the inputs (``Kind.over_input`` makes
 positions). ``WAYS`` has every way by name; ``choose_absence`` finds the one that questions take.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +85,7 @@ def prepare(
         kind: of the inputs; left out, found from x.
     """
     if isinstance(way, Tensor):
-        return Fill(x, _expand(way, x))
+        return _fill(x, _expand(way, x))
     if not isinstance(way, str):
         raise KindError(
             f"a perturbation is a name ({', '.join(WAYS)}) or a tensor of values, not "
@@ -94,22 +93,21 @@ def prepare(
         )
     kind = find_kind(x) if kind is None else kind
     if way == "mean":
-        return Fill(x, x.mean(kind.scale_axes, keepdim=True))
+        return _fill(x, x.mean(kind.scale_axes, keepdim=True))
     if way == "blur":
-        return Fill(x, blur(x, kind=kind))
+        return _fill(x, blur(x, kind=kind))
     if way == "baseline":
-        return Fill(x, _expand(torch.as_tensor(0.0 if baselines is None else baselines), x))
+        return _fill(x, _expand(torch.as_tensor(0.0 if baselines is None else baselines), x))
     if way == "interpolate":
         if kind.view != "lines":
             raise InputError(f"interpolate is for series [N, C, T]; x is {list(x.shape)}")
-        return Interpolation(x)
+        return Hiding(x, lambda hidden, rows, _: interpolate(x[rows], hidden))
     if way == "background":
         others, generator = check_background(background, x), torch.Generator().manual_seed(seed)
-        chosen = torch.randperm(len(others), generator=generator)[:draws]
-        return Draws(x, others[chosen.to(x.device)])
+        others = others[torch.randperm(len(others), generator=generator)[:draws].to(x.device)]
+        return Hiding(x, lambda _, rows, draw: others[draw], len(others))
     if way == "background_mean":
-        mean = check_background(background, x).mean(0, keepdim=True)
-        return Fill(x, mean.expand_as(x))
+        return _fill(x, check_background(background, x).mean(0, keepdim=True).expand_as(x))
     if way not in WAYS:
         raise InputError(
             f"there is no perturbation {way!r}; choose from {', '.join(WAYS)}, or pass a "
@@ -117,14 +115,16 @@ def prepare(
         )
     low, high = _resolve_bounds(x, bounds, kind)
     if way == "black":
-        return Fill(x, low)
+        return _fill(x, low)
     if way == "noise":
         values = uniform("noise", x.shape, seed, first, x.device).to(x.dtype)
-        return Fill(x, torch.lerp(low, high, values))
+        return _fill(x, torch.lerp(low, high, values))
     if kind.view != "picture":
         raise InputError(f"inpaint is for images [N, C, H, W]; x has the shape {list(x.shape)}")
     noise = normal("inpaint", x.shape, seed, first, x.device).to(x.dtype)
-    return Inpainting(x, noise * INPAINT_NOISE * (high - low))
+    noise = noise * INPAINT_NOISE * (high - low)
+    # Noisy linear imputation of ROAD (Rong et al., ICML 2022).
+    return Hiding(x, lambda hidden, rows, _: inpaint(x[rows], hidden[:, 0]) + noise[rows])
 
 
 def choose_absence(
@@ -173,7 +173,7 @@ def choose_absence(
         ways.append(WAYS[way])
     said = "as said by the caller" if absent or background is not None else "nothing was said"
     says = f"what is left out becomes {' and '.join(dict.fromkeys(ways))} ({said})"
-    return SideBySide(tuple(made), features.split) if several else made[0], says
+    return place_side_by_side(x, made, features.split) if several else made[0], says
 
 
 def choose_draws(questions: int, n: int, absent: str | None, background: Tensor) -> int:
@@ -195,100 +195,56 @@ def choose_draws(questions: int, n: int, absent: str | None, background: Tensor)
 
 
 @dataclass(frozen=True)
-class Fill:
-    """Hidden positions take fixed values: ``values`` broadcasts to ``x`` behind the first axis."""
+class Hiding:
+    """Inputs ``x`` of which positions can be hidden: these take the values of ``fill``.
+
+    Attributes:
+        x: the inputs.
+        fill: the values of hidden positions, for masks, the numbers of the inputs and the draws.
+        n_draws: how many versions of these values there are.
+    """
 
     x: Tensor
-    values: Tensor
+    fill: Callable[[Tensor, Tensor, Tensor], Tensor]
     n_draws: int = 1
 
     def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
         """Return the inputs ``rows`` with the values ``hidden`` replaced."""
-        return torch.where(hidden, self.values[rows], self.x[rows])
-
-
-@dataclass(frozen=True)
-class Draws:
-    """Hidden positions take the values of other inputs, ``others`` [K, ...]: one draw each."""
-
-    x: Tensor
-    others: Tensor
-
-    @property
-    def n_draws(self) -> int:
-        """How many other inputs there are."""
-        return len(self.others)
-
-    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
-        """Return the inputs ``rows`` with the values ``hidden`` those of the inputs ``draw``."""
         draw = torch.zeros_like(rows) if draw is None else draw
-        return torch.where(hidden, self.others[draw], self.x[rows])
+        return torch.where(hidden, self.fill(hidden, rows, draw), self.x[rows])
 
 
-@dataclass(frozen=True)
-class Interpolation:
-    """Hidden steps of a series lie on the line between the steps left and right of them.
+def place_side_by_side(
+    x: Tensor, parts: Sequence[Perturbation], split: Callable[[Tensor], Sequence[Tensor]]
+) -> Hiding:
+    """Several inputs in one row: each has a way of its own to be absent.
+
+    There are as many draws as the part with the most has; the others take theirs in turn.
+    """
+
+    def fill(hidden: Tensor, rows: Tensor, draw: Tensor) -> Tensor:
+        pairs = zip(parts, split(hidden), strict=True)
+        said = [part.hide(own, rows, draw % part.n_draws).flatten(1) for part, own in pairs]
+        return torch.cat(said, 1)
+
+    return Hiding(x, fill, max(part.n_draws for part in parts))
+
+
+def interpolate(x: Tensor, hidden: Tensor) -> Tensor:
+    """Return series whose hidden steps lie on the line between the steps left and right of them.
 
     Before the first step that is left and after the last they keep its value; a channel that is
     hidden altogether becomes its mean.
     """
-
-    x: Tensor
-    n_draws: int = 1
-
-    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
-        """Return the series ``rows`` with the steps ``hidden`` interpolated."""
-        x = self.x[rows]
-        hidden = hidden.expand_as(x)
-        steps, length = torch.arange(x.shape[2], device=x.device), x.shape[2]
-        left = torch.where(hidden, -1, steps).cummax(2).values
-        right = torch.where(hidden, length, steps).flip(2).cummin(2).values.flip(2)
-        before = x.gather(2, torch.where(left < 0, right, left).clamp(max=length - 1))
-        after = x.gather(2, torch.where(right == length, left, right).clamp(min=0))
-        part = ((steps - left) / (right - left).clamp(min=1)).to(x.dtype)
-        nothing, mean = hidden.all(2, keepdim=True), x.mean(2, keepdim=True)
-        line = torch.where(nothing, mean, torch.lerp(before, after, part))
-        return torch.where(hidden, line, x)
-
-
-@dataclass(frozen=True)
-class SideBySide:
-    """Several inputs in one row: each has a way of its own to be absent."""
-
-    parts: tuple[Perturbation, ...]
-    split: Callable[[Tensor], Sequence[Tensor]]
-
-    @property
-    def n_draws(self) -> int:
-        """As many as the part with the most has; the others take theirs in turn."""
-        return max(part.n_draws for part in self.parts)
-
-    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
-        """Return the rows with the values ``hidden``, bool [P, V], replaced."""
-        draw = torch.zeros_like(rows) if draw is None else draw
-        pairs = zip(self.parts, self.split(hidden), strict=True)
-        return torch.cat(
-            [part.hide(own, rows, draw % part.n_draws).flatten(1) for part, own in pairs], 1
-        )
-
-
-@dataclass(frozen=True)
-class Inpainting:
-    """Hidden pixels become the weighted mean of their neighbours, hidden or not, plus ``noise``.
-
-    Noisy linear imputation of ROAD (Rong et al., ICML 2022): it tells the model little about where
-    pixels were hidden. An input hidden altogether becomes its mean colour.
-    """
-
-    x: Tensor
-    noise: Tensor
-    n_draws: int = 1
-
-    def hide(self, hidden: Tensor, rows: Tensor, draw: Tensor | None = None) -> Tensor:
-        """Return the inputs ``rows`` with the pixels ``hidden`` in-painted."""
-        x = self.x[rows]
-        holes = hidden[:, 0].expand(x[:, 0].shape)
-        return torch.where(hidden, inpaint(x, holes) + self.noise[rows], x)
+    hidden = hidden.expand_as(x)
+    steps, length = torch.arange(x.shape[2], device=x.device), x.shape[2]
+    left = torch.where(hidden, -1, steps).cummax(2).values
+    right = torch.where(hidden, length, steps).flip(2).cummin(2).values.flip(2)
+    before = x.gather(2, torch.where(left < 0, right, left).clamp(max=length - 1))
+    after = x.gather(2, torch.where(right == length, left, right).clamp(min=0))
+    part = ((steps - left) / (right - left).clamp(min=1)).to(x.dtype)
+    nothing, mean = hidden.all(2, keepdim=True), x.mean(2, keepdim=True)
+    return torch.where(nothing, mean, torch.lerp(before, after, part))
 
 
 def blur(x: Tensor, sigma: float | None = None, kind: Kind | None = None) -> Tensor:
@@ -306,24 +262,24 @@ def blur(x: Tensor, sigma: float | None = None, kind: Kind | None = None) -> Ten
             'choose "mean", "baseline" or "background"'
         )
     sigma = BLUR_SHARE * max(map(x.size, axes)) if sigma is None else sigma
-    if not (sigma > 0 and math.isfinite(sigma)):
-        raise InputError(f"sigma must be a positive number of positions; got {sigma}")
     for axis in axes:
         x = smooth(x, axis, sigma)
     return x.contiguous()
 
 
+def _fill(x: Tensor, values: Tensor) -> Hiding:
+    """Hidden positions take fixed values, which broadcast to ``x`` behind its first axis."""
+    return Hiding(x, lambda _, rows, draw: values[rows])
+
+
 def _expand(values: Tensor, x: Tensor) -> Tensor:
-    values = values.to(x)
     try:
-        torch.broadcast_to(values, x.shape)
+        return values.to(x).expand_as(x)
     except RuntimeError as error:
         raise InputError(
             f"the values for hidden positions must broadcast to x, {list(x.shape)}; got "
             f"{list(values.shape)}"
         ) from error
-    values = values.reshape((1,) * (x.ndim - values.ndim) + tuple(values.shape))
-    return values.expand(len(x), *values.shape[1:])
 
 
 def _resolve_bounds(x: Tensor, bounds: Bounds | None, kind: Kind) -> tuple[Tensor, Tensor]:

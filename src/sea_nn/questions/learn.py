@@ -4,7 +4,9 @@
 >>> def ask_only(sets):
 ...     return (sets @ worth - 2).sigmoid()
 >>> whole = torch.tensor([2.0]).sigmoid()
->>> found = learn_from_answers(lambda s: ask_only(s.float()), whole, torch.ones(1, 0, 4), 14)
+>>> from sea_nn.features import TABLE
+>>> ask, columns = lambda s: ask_only(s.float()), Features(TABLE, (4,))
+>>> found = learn_from_answers(ask, whole, torch.ones(1, 0, 4), 14, features=columns)
 >>> found.order[0, :2].tolist(), round(float(found.gains.sum()), 3)
 ([1, 2], 4.0)
 
@@ -17,14 +19,14 @@ positions apart is heat, and what a cell gains beyond it; the others are told ap
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sea_nn.features import Features, Kind, smooth
+from sea_nn.features import Features, smooth
 from sea_nn.function.function import (
     CLIP,
     Link,
@@ -85,11 +87,6 @@ class AnswersMap:
     against: Tensor
     stopped: str = ""
 
-    @property
-    def error(self) -> Tensor:
-        """Root mean square error of the score of answers predicted from all the others, [N]."""
-        return self.function.error
-
 
 OnRound = Callable[[AnswersMap], bool | None]
 
@@ -100,8 +97,8 @@ def learn_from_answers(
     heat: Tensor,
     questions: int,
     *,
+    features: Features,
     link: Link = "log-odds",
-    features: Features | None = None,
     known: tuple[Tensor, Tensor] | None = None,
     on_round: OnRound | None = None,
     seconds: float | None = None,
@@ -116,8 +113,8 @@ def learn_from_answers(
         heat: where each member sees evidence, above 0 for the class and below 0 against it,
             [N, m, *shape]; m may be 0.
         questions: at most so many sets an input, the empty one among them.
+        features: what is asked about.
         link: "log-odds" for scores that are probabilities, "value" for others.
-        features: what is asked about; None for ``Features.to_ask_about``.
         known: sets that were asked before, bool [N, R, n], the empty one first, and their scores,
             [N, R]: they count as questions.
         on_round: is given what the answers say after each round, and may return False to stop.
@@ -127,9 +124,6 @@ def learn_from_answers(
 
     An interrupt (Ctrl-C) ends the questions: what was learned until then is returned.
     """
-    if features is None:
-        plain = Kind("heat", heat.ndim - 1)
-        features = Features.of(heat[:, 0], kind=plain).to_ask_about()
     started, count, n = time.perf_counter(), len(heat), features.n
     reader = _Reader(ask_only, whole, heat.detach().double().cpu(), link, features)
     counts = choose_counts(questions, n)
@@ -155,10 +149,16 @@ def learn_from_answers(
         while not stopped:
             answers = reader.ask(sets)
             reader.keep(sets, answers)
-            stopped = reader.find_stop(started, on_round, seconds, tolerance)
+            if on_round is not None and on_round(reader.read(())) is False:
+                stopped = "on_round asked for no more"
+            elif tolerance is not None and bool((reader.function().error <= tolerance).all()):
+                stopped = "the error is below the tolerance"
+            elif seconds is not None and time.perf_counter() - started > seconds:
+                stopped = "the time is up"
             sets = rounds.send(warp(answers, link))
     except StopIteration as done:
-        reader.start = done.value
+        # Learned from that process on, whoever has looked before.
+        reader.start, reader.process = done.value, None
     except KeyboardInterrupt:
         stopped = "interrupted"
     rounds.close()
@@ -180,8 +180,7 @@ class _Reader:
         self.link, self.device = link, whole.device
         self.features = features  # all is learned on the CPU, wherever the model is
         flat = features.sum(heat.flatten(0, 1)).view(*heat.shape[:2], features.n)
-        size = flat.abs().sum(2, keepdim=True)
-        self.shares = torch.where(size > 0, flat / size.clamp(min=1e-300), 0.0)
+        self.shares = flat / flat.abs().sum(2, keepdim=True).clamp(min=1e-300)
         self.near = None if features.layout is None else smooth_cells(features.layout)
         self.sets: list[Tensor] = []
         self.answers: list[Tensor] = []
@@ -192,14 +191,6 @@ class _Reader:
         """The model's log-odds (or values) of sets of features, [N, R]."""
         asked = self.features.expand(sets).to(self.device)
         return to_answers(self.ask_only(asked).cpu(), self.link)
-
-    def recall(self, sets: Tensor) -> Tensor:
-        """The same, but if all of these sets were asked about before, of what was said then."""
-        asked, said = self.known()
-        same = (asked[:, None].bool() == sets[:, :, None]).all(3)
-        if not bool(same.any(2).all()):
-            return self.ask(sets)
-        return said.gather(1, same.double().argmax(2))
 
     def keep(self, sets: Tensor, answers: Tensor) -> None:
         """Remember what was asked and said."""
@@ -221,54 +212,49 @@ class _Reader:
             self.process = SetProcess.fit(sets, warp(answers, self.link), **known)
         return SetFunction(self.process, answers[:, :1], answers[:, -1:], self.link)
 
-    def find_stop(
-        self,
-        started: float,
-        on_round: OnRound | None,
-        seconds: float | None,
-        tolerance: float | None,
-    ) -> str:
-        """Why the questions should end after a round; "" if they should go on."""
-        if on_round is not None and on_round(self.read(())) is False:
-            return "on_round asked for no more"
-        if tolerance is not None and bool((self.function().error <= tolerance).all()):
-            return "the error is below the tolerance"
-        if seconds is not None and time.perf_counter() - started > seconds:
-            return "the time is up"
-        return ""
-
     def read(self, counts: tuple[int, ...]) -> AnswersMap:
         """What the answers say so far; ``counts`` of the first features are asked about last."""
-        f, features = self.function(), self.features
-        order, keep, remove = f.find_orders(tuple(WISHES)).unbind(1)
+        f, features, device = self.function(), self.features, self.device
+        orders = f.find_orders(tuple(WISHES)).unbind(1)
+        gains = [f.find_gains(order, wish) for order, wish in zip(orders, WISHES, strict=True)]
         trust, warm = f.process.trust(), believe(f, self.heat)
-        gains, *others = (
-            f.find_gains(one, wish) for one, wish in zip((order, keep, remove), WISHES, strict=True)
-        )
-        said = self.recall(list_sets(order, counts)) if counts else f.none[:, :0]
+        ways = zip(orders, gains, strict=True)
+        attribution, kept, removed = (paint(*way, warm, trust, features) for way in ways)
+        against = features.expand(f.find_against() / features.count())
         sure = self.whole > 1 - CLIP if self.link == "log-odds" else self.whole.isnan()
-        asked = Asked(torch.cat(self.sets, 1), torch.cat(self.answers, 1), keep, remove)
-        maps = [
-            paint(one, own, warm, trust, features)
-            for one, own in zip((order, keep, remove), (gains, *others), strict=True)
-        ]
-        maps.append(features.expand(f.find_against() / features.count()))
-        device = self.device
-        attribution, kept, removed, against = (one.to(device) for one in maps)
+        asked = Asked(torch.cat(self.sets, 1), torch.cat(self.answers, 1), *orders[1:])
         return AnswersMap(
             function=f,
-            order=order.to(device),
-            gains=gains.to(device),
-            attribution=attribution,
-            keep=kept,
-            remove=removed,
+            order=orders[0].to(device),
+            gains=gains[0].to(device),
+            attribution=attribution.to(device),
+            keep=kept.to(device),
+            remove=removed.to(device),
             trust=trust,
             feature_shape=features.layout or (features.n,),
             features=None if features.groups is None else features.groups.to(device),
             clipped=sure,
-            curve=make_curve(f, said, counts),
+            curve=self.follow(f, orders[0], counts),
             asked=asked,
-            against=against,
+            against=against.to(device),
+        )
+
+    def follow(self, f: SetFunction, order: Tensor, counts: tuple[int, ...]) -> Curve:
+        """What the model says along an order; it is not asked where all was asked before.
+
+        Of no feature and of all, the answers are known: they are the ends of both curves.
+        """
+        sets, (asked, told) = list_sets(order, counts), self.known()
+        same = (asked[:, None].bool() == sets[:, :, None]).all(3)
+        if bool(same.any(2).all()):
+            said = told.gather(1, same.double().argmax(2))
+        else:
+            said = self.ask(sets)
+        left, removed = said.chunk(2, 1) if counts else (said, said)
+        return Curve(
+            torch.tensor([0, *counts, order.shape[1]]),
+            to_score(torch.cat([f.none, left, f.all], 1), f.link).float(),
+            to_score(torch.cat([f.all, removed, f.none], 1), f.link).float(),
         )
 
 
@@ -284,24 +270,29 @@ def paint(order: Tensor, gains: Tensor, warm: Tensor, trust: Tensor, features: F
     """
     own = features.count().to(gains)
     gains = torch.zeros_like(gains).scatter(1, order, gains.clamp(min=0))
-    even = features.expand(gains / own)
     if features.groups is None or features.layout is None:
-        return even
-    by_cell = features.sum(warm)
-    scale = (gains.sum(1) / warm.flatten(1).sum(1).clamp(min=1e-300)).clamp(max=1.0)
-    beyond = features.expand((gains - by_cell * scale[:, None]) / own)
+        return features.expand(gains / own)
+    by_cell, positions = features.sum(warm), warm[0].numel()
+    scale = (gains.sum(1) / warm.flatten(1).sum(1).clamp(min=1e-300)).clamp(max=1.0)[:, None]
+    beyond = features.expand((gains - by_cell * scale) / own)
     for axis, (size, cells) in enumerate(zip(features.shape, features.layout, strict=True), 1):
         beyond = smooth(beyond, axis, size / cells / 2)
-    warm = warm * scale.view(-1, *[1] * (warm.ndim - 1)) + beyond
-    places = features.expand((features.n - order.argsort(1)) / own)
-    trust = trust.sum(1).clamp(0, 1).view(-1, *[1] * (warm.ndim - 1))
-    return share_out(torch.lerp(_to_shares(places), _to_shares(warm), trust), gains, own)
-
-
-def _to_shares(values: Tensor) -> Tensor:
-    """Values [N, *shape] as shares of their sum; all 0 where that is 0."""
-    total = values.flatten(1).sum(1).view(-1, *[1] * (values.ndim - 1))
-    return torch.where(total > 0, values / total.clamp(min=1e-300), 0.0)
+    places = features.expand((features.n - order.argsort(1)) / own).flatten(1)
+    places = places / places.sum(1, keepdim=True)
+    told = warm.flatten(1) * scale + beyond.flatten(1)
+    whole = told.sum(1, keepdim=True)
+    told = torch.where(whole > 0, told / whole.clamp(min=1e-300), 0.0)
+    density = torch.lerp(places, told, trust.sum(1, keepdim=True).clamp(0, 1))
+    # The positions have, in the order of their density, the gains by position, the largest first:
+    # the k largest have what the features of the same area gain that gain most.
+    values = (gains / own).repeat_interleave(own.long(), 1, output_size=positions)
+    values = values.sort(dim=1, descending=True).values
+    # A small part falls with the place alone: whoever hides positions from the largest on needs an
+    # order, also of those that gain nothing.
+    fall = torch.arange(positions, 0, -1, dtype=values.dtype)
+    values = torch.lerp(values, fall / fall.sum() * values.sum(1, keepdim=True), BY_PLACE)
+    found = density.argsort(dim=1, descending=True, stable=True)
+    return torch.zeros_like(values).scatter(1, found, values).view(warm.shape)
 
 
 def believe(f: SetFunction, heat: Tensor) -> Tensor:
@@ -317,23 +308,6 @@ def believe(f: SetFunction, heat: Tensor) -> Tensor:
     flat = heat.flatten(2)
     share = flat.clamp(min=0) / flat.abs().sum(2, keepdim=True).clamp(min=1e-300)
     return (slope[:, :, None] * share).sum(1).view(len(heat), *heat.shape[2:])
-
-
-def share_out(density: Tensor, gains: Tensor, sizes: Tensor) -> Tensor:
-    """Give positions, in the order of their density, the gains by position, the largest first.
-
-    So the k largest positions have what the features of the same area gain that gain most, and the
-    map sums to all gains. A small part of them falls with the place alone: whoever hides positions
-    from the largest on needs an order, also of those that gain nothing.
-    """
-    flat, positions = density.flatten(1), density[0].numel()
-    values = (gains / sizes).repeat_interleave(sizes.long(), 1, output_size=positions)
-    values = values.sort(dim=1, descending=True).values
-    fall = torch.arange(positions, 0, -1, dtype=values.dtype)
-    fall = fall / fall.sum() * values.sum(1, keepdim=True)
-    order = flat.argsort(dim=1, descending=True, stable=True)
-    values = torch.lerp(values, fall, BY_PLACE)
-    return torch.zeros_like(values).scatter(1, order, values).view(density.shape)
 
 
 def smooth_cells(layout: tuple[int, ...]) -> Tensor:
@@ -352,16 +326,3 @@ def choose_counts(questions: int, n: int) -> tuple[int, ...]:
     """
     counts = {round(share * n) for share in SHARES[: questions // SPARE]}
     return tuple(sorted(p for p in counts if 0 < p < n))
-
-
-def make_curve(f: SetFunction, answers: Tensor, counts: Sequence[int]) -> Curve:
-    """The curve of answers about ``list_sets``, log-odds or values [N, R].
-
-    Of no feature and of all, the answers are known: they are the ends of both curves.
-    """
-    left, removed = answers.chunk(2, 1) if counts else (answers, answers)
-    return Curve(
-        torch.tensor([0, *counts, f.process.sets.shape[2]]),
-        to_score(torch.cat([f.none, left, f.all], 1), f.link).float(),
-        to_score(torch.cat([f.all, removed, f.none], 1), f.link).float(),
-    )
