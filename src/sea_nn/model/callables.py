@@ -107,24 +107,20 @@ def find_modules(function: Any) -> list[nn.Module]:
 
 def _list_parts(value: Any) -> Iterable[Any]:
     """Return what a value holds that a call of it may run."""
-    if isinstance(value, types.FunctionType):
-        return _list_parts_of_function(value)
     if isinstance(value, type | types.ModuleType | types.CodeType | Tensor):
         return ()
-    return gc.get_referents(value)
-
-
-def _list_parts_of_function(function: types.FunctionType) -> list[Any]:
-    if (function.__module__ or "").split(".")[0] == "torch":
-        return []
-    parts: list[Any] = [function.__defaults__, function.__kwdefaults__]
-    parts += [function.__dict__, function.__closure__]
-    names = set(_list_names(function.__code__))
-    for name in names & function.__globals__.keys():
-        value = function.__globals__[name]
-        parts.append(value)
-        if isinstance(value, types.ModuleType):  # models.net(x)
-            held = [vars(value).get(other) for other in names]
+    if not isinstance(value, types.FunctionType):
+        return gc.get_referents(value)
+    if (value.__module__ or "").split(".")[0] == "torch":
+        return ()
+    parts: list[Any] = [value.__defaults__, value.__kwdefaults__]
+    parts += [value.__dict__, value.__closure__]
+    names = set(_list_names(value.__code__))
+    for name in names & value.__globals__.keys():
+        known = value.__globals__[name]
+        parts.append(known)
+        if isinstance(known, types.ModuleType):  # models.net(x)
+            held = [vars(known).get(other) for other in names]
             parts += [part for part in held if isinstance(part, nn.Module)]
     return parts
 

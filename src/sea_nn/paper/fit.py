@@ -265,15 +265,17 @@ def restore(f: DSF, required: Tensor, forbidden: Tensor, epsilon: float) -> None
     columns = f.first_layer().detach().masked_fill_(forbidden.unsqueeze(1), 0)
     if not required.any():
         return
-    start = columns.clone()
-
-    unit = columns.mean((1, 2), keepdim=True).clamp_min(1e-3)
+    start, unit = columns.clone(), columns.mean((1, 2), keepdim=True).clamp_min(1e-3)
+    index = required.byte().topk(int(required.sum(1).amax()), dim=1).indices
 
     def raise_to(power: Tensor) -> Tensor:
         """Raise the required columns to a level; returns their least gain, [N, 1, 1]."""
         level = start.maximum(unit * power.exp2())
         columns.copy_(torch.where(required.unsqueeze(1), level, start))
-        return _least_gain(f, required)[:, None, None]
+        step = columns.gather(2, index.unsqueeze(1).expand(-1, columns.shape[1], -1))
+        rest = (columns.sum(2, keepdim=True) - step).clamp_min(0)
+        gains = f.rise_above(rest, step).where(required.gather(1, index), torch.inf)
+        return gains.amin(1)[:, None, None]
 
     low, high = torch.full_like(unit, LEAST), torch.full_like(unit, MOST)
     gains = raise_to(high)
@@ -287,13 +289,3 @@ def restore(f: DSF, required: Tensor, forbidden: Tensor, epsilon: float) -> None
         enough = raise_to(middle) >= epsilon
         low, high = low.where(enough, middle), middle.where(enough, high)
     raise_to(high)
-
-
-def _least_gain(f: DSF, required: Tensor) -> Tensor:
-    """min over required v of f(1) - f(1 - e_v), for each input: [N] (inf where none is)."""
-    first = f.first_layer().detach()
-    index = required.byte().topk(int(required.sum(1).amax()), dim=1).indices
-    step = first.gather(2, index.unsqueeze(1).expand(-1, first.shape[1], -1))
-    rest = (first.sum(2, keepdim=True) - step).clamp_min(0)
-    gains = f.rise_above(rest, step)
-    return torch.where(required.gather(1, index), gains, torch.inf).amin(1)

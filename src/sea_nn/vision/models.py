@@ -97,17 +97,13 @@ def load_model(name: str, device: str | torch.device = "cpu") -> LoadedModel:
         elif prefix in HUBS:
             loaded = load_from_hub(prefix, rest)
         elif prefix == "fashion-cnn":
-            loaded = _load_fashion()
+            preprocess = Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1)
+            loaded = LoadedModel(shipped.load_cnn(), preprocess, shipped.CLASSES)
         elif prefix == "resnet50":
             loaded = _load_resnet50(find_resnet())
         else:
             loaded = _load_efficientnet(int(prefix[-1]))
     return replace(loaded, model=loaded.model.to(device).eval(), name=name)
-
-
-def _load_fashion() -> LoadedModel:
-    preprocess = Preprocess(resize=28, crop=28, mean=(0.0,), std=(1.0,), channels=1)
-    return LoadedModel(shipped.load_cnn(), preprocess, shipped.CLASSES)
 
 
 def _load_efficientnet(size: int) -> LoadedModel:
