@@ -28,6 +28,8 @@ ROUNDING = 1e-5
 """A gain below this share of the model's own answers is the arithmetic's."""
 SIZES = 64
 """Chains are compared at so many sizes of their sets, at most."""
+DRAWS = 64
+"""Functions that tell between which values gains and places lie."""
 MOST_NUMBERS = 1 << 24
 """Curves of n features take n² numbers each: so many are held at once."""
 
@@ -161,36 +163,39 @@ class SetFunction:
         """
         return self._find_gains(self.process.expect(list_chain(order))[:, None], wish)[:, 0]
 
-    def bound_gains(self, order: Tensor, interval: float = 0.9, count: int = 64) -> Tensor:
+    def bound_gains(self, order: Tensor) -> Tensor:
         """Between which two values each gain of ``find_gains`` is believed to lie, [N, n, 2].
 
         It is as far from the gain as gains of functions that the answers do not rule out are from
         their own mean: each has a curve of its own, and the least one above is steeper at first.
         """
-        draws = self.process.draw(count)
-        gains = self._find_gains(self.process.evaluate(draws, list_chain(order)), "both")
-        away = find_ends(gains, interval) - gains.mean(1)[..., None]
+        values = self.process.evaluate(self.process.draw(DRAWS), list_chain(order))
+        gains = self._find_gains(values, "both")
+        away = find_ends(gains) - gains.mean(1)[..., None]
         return self.find_gains(order)[..., None] + away
 
-    def bound_ranks(self, interval: float = 0.9, count: int = 64) -> Tensor:
+    def bound_ranks(self) -> Tensor:
         """Between which two places of the order each feature is believed to be, from 1: [N, n, 2].
 
         They are the places in the orders of functions that the answers do not rule out.
         """
-        draws = self.process.draw(count)
+        draws = self.process.draw(DRAWS)
         orders = find_orders(self.process, draws, partial(read, link=self.link))
-        return find_ends(orders.argsort(2).double() + 1, interval).round().long()
+        return find_ends(orders.argsort(2).double() + 1).round().long()
 
     def _find_gains(self, values: Tensor, wish: str) -> Tensor:
         """Gains of K functions from values along a chain and of the complements, [N, K, n]."""
         first, rest = values.chunk(2, 2)
-        ends = [warp(end, self.link)[:, None] for end in (self.none, self.all)]
-        kept, gone = _pin(first, *ends), ends[0] + ends[1] - _pin(rest, ends[1], ends[0])
-        curve = {"keep": kept, "remove": gone}.get(wish, (kept + gone) / 2)
+        start, end = warp(self.none, self.link)[:, None], warp(self.all, self.link)[:, None]
+        keep, remove = WISHES[wish]
+        curve = (keep * first + remove * (start + end - rest)) / (keep + remove)
+        # Moved by a straight line, to start and end where the model does.
+        along = torch.linspace(0, 1, curve.shape[2], dtype=curve.dtype)
+        curve = curve + (start - curve[..., :1]) * (1 - along) + (end - curve[..., -1:]) * along
         slopes = concave_slopes(curve.flatten(0, 1)).view(*curve.shape[:2], -1)
         # Between log-odds beyond the floor lies more than between their warped ones: the gains of
         # that sign have the rest, each its share.
-        lacking = (self.all - self.none)[:, None] - (ends[1] - ends[0])
+        lacking = (self.all - self.none)[:, None] - (end - start)
         own = (slopes * lacking.sign()).clamp(min=0)
         whole = own.sum(2, keepdim=True)
         share = torch.where(whole > 0, own / whole.clamp(min=1e-300), 1 / own.shape[2])
@@ -245,9 +250,9 @@ class SetFunction:
         return cls(process, answers[:, :1], answers[:, -1:], link)
 
 
-def find_ends(values: Tensor, interval: float) -> Tensor:
-    """Between which two of K values the middle share of them lies: [N, K, n] -> [N, n, 2]."""
-    ends = torch.tensor([0.5 - interval / 2, 0.5 + interval / 2], dtype=values.dtype)
+def find_ends(values: Tensor) -> Tensor:
+    """Between which two of K values nine tenths of them lie: [N, K, n] -> [N, n, 2]."""
+    ends = torch.tensor([0.5 - 0.9 / 2, 0.5 + 0.9 / 2], dtype=values.dtype)
     return values.quantile(ends, dim=1).permute(1, 2, 0)
 
 
@@ -292,13 +297,6 @@ def list_sets(order: Tensor, counts: Sequence[int]) -> Tensor:
 def list_chain(order: Tensor) -> Tensor:
     """The first 0, 1, ..., n features of orders, then all but these: float64 [N, 2 n + 2, n]."""
     return list_sets(order, range(order.shape[1] + 1)).double()
-
-
-def _pin(curve: Tensor, start: Tensor, end: Tensor) -> Tensor:
-    """Curves [N, K, n + 1] moved by a straight line, to start and end where they should."""
-    along = torch.linspace(0, 1, curve.shape[2], dtype=curve.dtype)
-    off = (start - curve[..., :1]) * (1 - along) + (end - curve[..., -1:]) * along
-    return curve + off
 
 
 def concave_slopes(curve: Tensor) -> Tensor:

@@ -16,16 +16,17 @@ from torch import Tensor
 
 from sea_nn.function.process import Draws, SetProcess, look_up
 
-Read = Callable[[Tensor], Tensor]
-"""From a function's values to the model's scores."""
-
 WISHES = {"both": (1.0, 1.0), "keep": (1.0, 0.0), "remove": (0.0, 1.0)}
 """What counts of a set: the score with only it left, and what is lost without it."""
 
 
 @torch.no_grad()
 def find_orders(
-    process: SetProcess, f: Draws, read: Read, wishes: Sequence[str] = ("both",), width: int = 1
+    process: SetProcess,
+    f: Draws,
+    read: Callable[[Tensor], Tensor],
+    wishes: Sequence[str] = ("both",),
+    width: int = 1,
 ) -> Tensor:
     """The best orders of functions of a process, int64 [N, K, n].
 
@@ -133,9 +134,8 @@ class _Sides:
         """The values with each feature more, or fewer: [2 N, K, W, n]."""
         said = _times(self.near, self.step) * torch.exp(-2 * self.sign * self.inside - self.own)
         said += self.level[..., None] + self.linear
-        if self.phase.shape[3]:
-            said += _times(self.heights * self.phase.cos(), self.cos)
-            said -= _times(self.heights * self.phase.sin(), self.sin)
+        said += _times(self.heights * self.phase.cos(), self.cos)
+        said -= _times(self.heights * self.phase.sin(), self.sin)
         numbers = self.numbers[..., None] + self.sign[..., None] * self.changes[:, None, None]
         # [2 N, K, W, 1 + m, n] -> tables [2 N, K, 1 + m, W n]
         flat = numbers.transpose(2, 3).flatten(3)

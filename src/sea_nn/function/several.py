@@ -75,21 +75,21 @@ class SeveralFunctions:
         mean, low, high = zip(*(f.bound(own, interval) for f, own in self._split(x)), strict=True)
         return torch.cat(mean), torch.cat(low), torch.cat(high)
 
-    def bound_gains(self, order: Tensor, interval: float = 0.9, count: int = 64) -> Tensor:
+    def bound_gains(self, order: Tensor) -> Tensor:
         """Between which two values each gain along orders is believed to lie, [N, width, 2]."""
         found = torch.zeros(len(self.each), self.width, 2, dtype=torch.float64)
         for i, (f, places) in enumerate(zip(self.each, self.places, strict=True)):
             number = torch.zeros(self.width, dtype=torch.int64)
             number[places] = torch.arange(len(places))
             own = number[order[i, : len(places)]]
-            found[i, : len(places)] = f.bound_gains(own[None], interval, count)[0]
+            found[i, : len(places)] = f.bound_gains(own[None])[0]
         return found
 
-    def bound_ranks(self, interval: float = 0.9, count: int = 64) -> Tensor:
+    def bound_ranks(self) -> Tensor:
         """Between which two places each feature is believed to be, [N, width, 2]; 0 without one."""
         found = torch.zeros(len(self.each), self.width, 2, dtype=torch.int64)
         for row, f, places in zip(found, self.each, self.places, strict=True):
-            row[places] = f.bound_ranks(interval, count)[0]
+            row[places] = f.bound_ranks()[0]
         return found
 
     def rows(self, which: Tensor | slice) -> SeveralFunctions:

@@ -295,8 +295,8 @@ def _resolve_bounds(x: Tensor, bounds: Bounds | None, kind: Kind) -> tuple[Tenso
         )
     if bool((low >= high).any()):
         raise InputError("bounds must be (lowest, highest), and the lowest below the highest")
-    wide = x.flatten(2)[..., :1].view(*x.shape[:2], *(1,) * (x.ndim - 2))
-    low, high = (bound.view(1, -1, *(1,) * (x.ndim - 2)).expand_as(wide) for bound in (low, high))
+    ones = (1,) * (x.ndim - 2)
+    low, high = (one.view(1, -1, *ones).expand(*x.shape[:2], *ones) for one in (low, high))
     return low, high
 
 

@@ -109,10 +109,12 @@ def split_evenly(
     >>> split_evenly(4, 2, None, torch.Generator().manual_seed(0)).sum(1)
     tensor([2., 2.], dtype=torch.float64)
     """
-    sides = (n,) if layout is None else layout
-    signs = torch.ones(1, 1, dtype=torch.float64)
-    for side in sides:
-        signs = torch.kron(signs, _hadamard(side))
+    signs = one = torch.ones(1, 1, dtype=torch.float64)
+    for side in (n,) if layout is None else layout:
+        walsh = one
+        while len(walsh) < side:
+            walsh = torch.cat([torch.cat([walsh, walsh], 1), torch.cat([walsh, -walsh], 1)])
+        signs = torch.kron(signs, walsh[:, :side])
     if layout is None:
         signs = signs[:, torch.randperm(n, generator=generator)]
     else:
@@ -125,14 +127,6 @@ def split_evenly(
         more = torch.rand(count - len(halves), n, generator=generator).argsort(1) < n // 2
         halves = torch.cat([halves, more.double()])
     return halves[:count]
-
-
-def _hadamard(side: int) -> Tensor:
-    """Rows of signs, of Walsh functions cut to ``side`` places: at least ``side`` of them."""
-    signs = torch.ones(1, 1, dtype=torch.float64)
-    while len(signs) < side:
-        signs = torch.cat([torch.cat([signs, signs], 1), torch.cat([signs, -signs], 1)])
-    return signs[:, :side]
 
 
 def _others(asked: Tensor, n: int) -> Tensor:

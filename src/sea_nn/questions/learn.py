@@ -301,8 +301,6 @@ def believe(f: SetFunction, heat: Tensor) -> Tensor:
     A member's heat above 0 counts by the slope of its own part of the function, from none of it
     left to all; one whose heat adds nothing has no say.
     """
-    if heat.shape[1] == 0:
-        return heat.new_zeros(len(heat), *heat.shape[2:])
     tables = f.process.mean().tables[:, 0, 1:]
     slope = (tables[..., -1] - tables[..., 0]).clamp(min=0) * f.process.spread
     flat = heat.flatten(2)
