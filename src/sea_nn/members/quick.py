@@ -9,7 +9,7 @@ long: what these gain is a map for models such as EfficientNet-Lite, whose activ
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from sea_nn.errors import MemberError, UnfitError
 from sea_nn.features import Features
-from sea_nn.model.opening import copy_twin
+from sea_nn.model.opening import CONVOLUTIONS, copy_twin
 from sea_nn.model.outputs import TensorModel, take
 from sea_nn.model.probe import Probe, add_up, is_same
 
@@ -32,7 +32,6 @@ ACTIVATIONS = (
     *(nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish),
 )
 POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # Tokens before the patches: none, a class token, that and a distillation token, or four registers.
 PREFIXES = (0, 1, 2, 5)
 EPSILON = 1e-10
@@ -275,7 +274,7 @@ def _read_layers(
     than one position, and whose positions the score depends on. (The last norms of a transformer
     with a class token fail the second test: only that token counts.)
     """
-    seen, handles = list[tuple[str, nn.Module, Tensor]](), []
+    seen = list[tuple[str, nn.Module, Tensor]]()
 
     def hook(name: str, layer: nn.Module, _: Any, output: Any) -> Any:
         first = output[0] if isinstance(output, tuple | list) else output
@@ -288,16 +287,12 @@ def _read_layers(
         return own if first is output else type(output)((own, *output[1:]))
 
     model: Any = probe.model.model
-    for name, layer in model.named_modules():
-        if name == wanted if wanted else isinstance(layer, (*CONVOLUTIONS, nn.LayerNorm)):
-            handles.append(layer.register_forward_hook(partial(hook, name)))
-    try:
-        with probe.differentiable():
-            outputs = probe.forward(probe.x[rows], rows)
-            score = take(outputs, probe.target[rows]).sum()
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks, probe.differentiable():
+        for name, layer in model.named_modules():
+            if name == wanted if wanted else isinstance(layer, (*CONVOLUTIONS, nn.LayerNorm)):
+                hooks.enter_context(layer.register_forward_hook(partial(hook, name)))
+        outputs = probe.forward(probe.x[rows], rows)
+        score = take(outputs, probe.target[rows]).sum()
     for name, layer, output in reversed(seen) if score.requires_grad else ():
         (grad,) = torch.autograd.grad(score, output, retain_graph=True, allow_unused=True)
         if grad is None:
