@@ -10,7 +10,6 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -67,21 +66,7 @@ def add_command(function: Callable[..., None]) -> None:
             wrong = isinstance(error, InputError | KindError | MissingExtraError)
             raise typer.Exit(WRONG_USE if wrong else FAILED) from None
 
-    signature = inspect.signature(function)
-    if table is not None:
-        hints = get_type_hints(table)
-        signature = inspect.Signature(
-            [
-                inspect.Parameter(
-                    one.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=one.default,
-                    annotation=hints[one.name],
-                )
-                for one in fields(table)
-            ]
-        )
-    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__signature__ = inspect.signature(table or function)  # type: ignore[attr-defined]
     app.command(function.__name__, help=text, epilog=f"\b\nExamples:\n{examples}")(run)
 
 

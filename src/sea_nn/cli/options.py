@@ -60,19 +60,7 @@ def option(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
-    """Options that several commands share, or that can tell which of them were given."""
-
-    def refuse(self, names: Iterable[str], reason: str) -> None:
-        """Refuse the first of these options that was given; ``reason`` has its place as {}."""
-        for one in fields(self):
-            info: Any = one.default
-            if one.name in names and getattr(self, one.name) not in (info.default, []):
-                raise InputError(reason.format([*(info.param_decls or ()), info.metavar][0]))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions(Table):
+class ModelOptions:
     """Which model, which members, and where."""
 
     model: str = option(
@@ -273,6 +261,13 @@ class Explain(Settings):
         check_folder(self.output)
         if not self.no_report:
             find_target(self.output / REPORT)
+
+    def refuse(self, names: Iterable[str], reason: str) -> None:
+        """Refuse the first of these options that was given; ``reason`` has its place as {}."""
+        for one in fields(self):
+            info: Any = one.default
+            if one.name in names and getattr(self, one.name) not in (info.default, []):
+                raise InputError(reason.format([*(info.param_decls or ()), info.metavar][0]))
 
     def _check_text(self) -> None:
         prefix, _, folder = self.model.partition(":")

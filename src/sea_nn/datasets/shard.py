@@ -21,10 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from sea_nn.datasets import storage
 from sea_nn.datasets.items import MOST_CLASSES, Item, ItemError
 from sea_nn.datasets.manifest import LostError, Manifest
 from sea_nn.datasets.sources import Source
-from sea_nn.datasets.storage import Array, Result, commit, list_committed, log, read_results
+from sea_nn.datasets.storage import Array, Result, commit, list_committed, log
 from sea_nn.errors import MemberError, SEAError
 from sea_nn.explanation.assemble import COUNT, MUCH
 from sea_nn.explanation.fields import show_input
@@ -81,8 +82,10 @@ def do_shard(
     done = Counter(n_inputs=len(loaded), failed=len(errors))
     done["evaluations"] = sum(row["evaluations"] for row, _ in results)
     if len(loaded) < len(manifest.numbers(task.shard)):
-        old = read_results(job.out, task.shard)
-        results += [result for result in old if result[0]["index"] not in loaded]
+        table, facts = storage.read_rows(job.out, task.shard)
+        tensors = storage.read_tensors(job.out, task.shard, facts)
+        others = (row for row in table.to_pylist() if row["index"] not in loaded)
+        results += [(row, tensors.get(row["index"])) for row in others]
     manifest.check_there(job.out)
     try:
         done["bytes"] = commit(job.out, task.shard, results, manifest.key)

@@ -179,13 +179,6 @@ def read_tensors(out: Path, shard: int, facts: Mapping[str, Any]) -> dict[int, d
     return found
 
 
-def read_results(out: Path, shard: int) -> list[Result]:
-    """What ``commit`` wrote."""
-    table, facts = read_rows(out, shard)
-    tensors = read_tensors(out, shard, facts)
-    return [(row, tensors.get(row["index"])) for row in table.to_pylist()]
-
-
 def find_whole(out: Path, look: Callable[[Any, Mapping[str, Any]], Any]) -> dict[int, Any]:
     """What ``look`` says of the rows and facts of each shard whose every byte is what was written.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sea_nn.show.panels import LIMIT, Array, ArrayLike, to_array
+from sea_nn.show.panels import Array, ArrayLike, heat, to_array
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -30,9 +30,7 @@ def grade_words(attribution: ArrayLike, against: ArrayLike | None = None) -> Arr
     net = to_array(attribution).astype(np.float64)
     if against is not None:
         net = net - to_array(against)
-    mean = np.abs(net).mean() if net.size else 0.0
-    heat = np.sqrt(np.clip(np.abs(net) / (mean or 1.0) / LIMIT, 0, 1))
-    return (np.sign(net) * np.round(LEVELS * heat)).astype(np.int64)
+    return (np.sign(net) * np.round(LEVELS * heat(np.abs(net), 0))).astype(np.int64)
 
 
 def print_words(
