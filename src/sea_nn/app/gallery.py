@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sea_nn.app.uploads import MOST_BYTES
-from sea_nn.datasets.read import ExplainedDataset, ExplainedInput, read_dataset
+from sea_nn.datasets.read import ExplainedInput, read_dataset
 from sea_nn.datasets.summary import describe_example
 from sea_nn.show.panels import name_method
 from sea_nn.show.viewer.describe import describe_one
@@ -36,12 +36,11 @@ class Gallery:
     """The results in a folder that ``sea run`` wrote, or is writing."""
 
     def __init__(self, out: str | Path) -> None:
-        self.out = Path(out)
-        self.data = read_dataset(self.out)
+        self.data = read_dataset(out)
 
     def refresh(self) -> None:
         """See what has been explained since."""
-        self.data = ExplainedDataset(self.out)
+        self.data = read_dataset(self.data.out)
 
     def classes(self) -> list[tuple[str, int]]:
         """Every class, and those that were explained, by name."""
