@@ -72,11 +72,8 @@ def attention_lrp(probe: Probe) -> Tensor:
     """
     hold, total = HoldAttention(), torch.zeros_like(probe.x)
     for rows, _ in probe.parts():
-        points = probe.x[rows].requires_grad_(True)
-        with probe.differentiable(), hold:
-            score = take(probe.forward(points, rows), probe.target[rows]).sum()
-            slope = torch.autograd.grad(score, points)[0]
-        total[rows] = slope * points.detach()
+        with hold:
+            total[rows] = probe.gradient(probe.x[rows], rows) * probe.x[rows]
     if not hold.seen:
         raise UnfitError(MISSING.format("attention_lrp"))
     return total
