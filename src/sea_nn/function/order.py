@@ -76,8 +76,7 @@ def _sort(reached: Tensor) -> Tensor:
 
     The first of equals counts, so that a map does not hang on the last bit of an answer.
     """
-    rounded = torch.where(reached.isfinite(), (reached * 1e9).round(), -torch.inf)
-    return rounded.argsort(dim=-1, descending=True, stable=True)
+    return (reached * 1e9).round().argsort(dim=-1, descending=True, stable=True)
 
 
 def _choose(reached: Tensor, code: Tensor, width: int, n: int) -> tuple[Tensor, Tensor]:

@@ -131,9 +131,8 @@ class SetProcess:
 
     def rows(self, which: Tensor | slice) -> SetProcess:
         """The processes of some of the inputs."""
-        parts = vars(self) | {"kernel": self.kernel.rows(which)}
-        parts |= {k: v[which] for k, v in parts.items() if isinstance(v, Tensor)}
-        return SetProcess(**parts)
+        cut: dict[str, Any] = {k: v[which] for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, kernel=self.kernel.rows(which), **cut)
 
     # --- what is expected
 
@@ -212,8 +211,8 @@ class SetProcess:
         noise = normal(answers) * own.noise.sqrt()[:, None, None]
         nothing = self.weight.new_zeros(n_inputs, count + mean, answers)
         prior = Draws(nothing, linear, tables[..., 0, :], directions, phases, heights)
-        standard = ((self.answers - self.middle) / self.spread)[:, None]
-        rest = standard - self.evaluate(prior, self.sets, raw=True) - noise
+        off = self.answers[:, None] - self.evaluate(prior, self.sets)
+        rest = off / self.spread[..., None] - noise
         weight = torch.cholesky_solve(rest.mT, self.root).mT
         # What weights say of single features, sizes and shares is gathered.
         more = weight[:, None] @ own.compare_numbers(own.count(self.sets), place)
@@ -225,7 +224,7 @@ class SetProcess:
         )
 
     @torch.no_grad()
-    def evaluate(self, f: Draws, sets: Tensor, raw: bool = False) -> Tensor:
+    def evaluate(self, f: Draws, sets: Tensor) -> Tensor:
         """K functions at the same sets [N, R, n]: [N, K, R], on the answers' scale."""
         x = sets.double()
         together = self.kernel.compare_together(x, self.sets)
@@ -233,7 +232,7 @@ class SetProcess:
         said = said + f.heights @ torch.cos(f.waves @ x.mT + f.phases[..., None])
         numbers = self.kernel.count(x)[:, None].expand(-1, said.shape[1], -1, -1)
         said = said + look_up(f.tables, numbers).sum(2)
-        return said if raw else said * self.spread[..., None] + self.middle[..., None]
+        return said * self.spread[..., None] + self.middle[..., None]
 
 
 def find_blocks(count: int, answers: int) -> tuple[Tensor, ...]:

@@ -88,9 +88,6 @@ class AnswersMap:
     stopped: str = ""
 
 
-OnRound = Callable[[AnswersMap], bool | None]
-
-
 def learn_from_answers(
     ask_only: Callable[[Tensor], Tensor],
     whole: Tensor,
@@ -100,7 +97,7 @@ def learn_from_answers(
     features: Features,
     link: Link = "log-odds",
     known: tuple[Tensor, Tensor] | None = None,
-    on_round: OnRound | None = None,
+    on_round: Callable[[AnswersMap], bool | None] | None = None,
     seconds: float | None = None,
     tolerance: float | None = None,
     seed: int = 0,
@@ -124,19 +121,18 @@ def learn_from_answers(
 
     An interrupt (Ctrl-C) ends the questions: what was learned until then is returned.
     """
-    started, count, n = time.perf_counter(), len(heat), features.n
+    started, n = time.perf_counter(), features.n
     reader = _Reader(ask_only, whole, heat.detach().double().cpu(), link, features)
     counts = choose_counts(questions, n)
-    left = questions - 2 * len(counts)
     if known is None:
-        nothing = torch.zeros(count, 1, n, dtype=torch.bool)
+        nothing = torch.zeros(len(heat), 1, n, dtype=torch.bool)
         known = nothing, to_score(reader.ask(nothing), link)
     reader.keep(known[0].cpu(), to_answers(known[1].cpu(), link))
     sets, answers = reader.known()
     rounds = design(
         sets,
         warp(answers, link),
-        left - known[0].shape[1],
+        questions - 2 * len(counts) - known[0].shape[1],
         link=link,
         layout=features.layout,
         shares=reader.shares,
