@@ -83,12 +83,12 @@ class SetFunction:
         """By how much an interval is wider than that of a normal distribution, [N, 1].
 
         Wider where answers left out are farther off than the process says, and for what the search
-        for its variances and scales has used up of the answers.
+        for its variances and scales, those of single features apart, has used up of the answers.
         """
         errors = self._left_out[1].square().mean(1, keepdim=True)
-        answers, used = errors.new_tensor(self.process.sets.shape[1]), self.process.kernel.n_free
-        spent = answers / (answers - used).clamp(min=answers / 2)
-        return (errors.clamp(min=1) * spent).sqrt()
+        answers, kernel = self.process.sets.shape[1], self.process.kernel
+        used = len(kernel.hyper) - 2 + kernel.shares.shape[1]
+        return (errors.clamp(min=1) * answers / max(answers - used, answers / 2)).sqrt()
 
     def find_doubt(self) -> Tensor:
         """How wide the interval of an answer left out is, as a share of what it is unlearned, [N].

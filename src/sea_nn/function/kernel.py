@@ -51,11 +51,6 @@ class Kernel:
         hyper = {name: value[which] for name, value in self.hyper.items()}
         return Kernel(self.shares[which], self.near, hyper)
 
-    @property
-    def n_free(self) -> int:
-        """How many variances and scales the evidence chose, those of single features apart."""
-        return len(self.hyper) - 2 + self.shares.shape[1]
-
     # --- its parts
 
     def compare(self, a: Tensor, b: Tensor) -> Tensor:

@@ -237,8 +237,7 @@ class SetProcess:
 
 def find_blocks(count: int, answers: int) -> tuple[Tensor, ...]:
     """Inputs, few at a time: their matrices of answers should fit into a cache."""
-    blocks: tuple[Tensor, ...] = torch.arange(count).split(max(1, CACHE // answers**2))
-    return blocks
+    return tuple(torch.arange(count).split(max(1, CACHE // answers**2)))
 
 
 def find_spread(answers: Tensor) -> tuple[Tensor, Tensor]:

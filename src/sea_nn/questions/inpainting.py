@@ -64,7 +64,7 @@ def _spread(v: Tensor) -> Tensor:
 
 def _guess(values: Tensor, weight: Tensor) -> Tensor:
     """Fill where the weight is 0 from a grid half as fine, which is filled the same way."""
-    if min(values.shape[2:]) == 1 and max(values.shape[2:]) == 1:
+    if max(values.shape[2:]) == 1:
         return values
     pairs: dict[str, Any] = {"kernel_size": 2, "ceil_mode": True, "divisor_override": 1}
     total = functional.avg_pool2d(weight, **pairs)

@@ -306,8 +306,7 @@ def believe(f: SetFunction, heat: Tensor) -> Tensor:
 
 def smooth_cells(layout: tuple[int, ...]) -> Tensor:
     """How far cells of a grid stand for each other, rows sum to 1: [n, n]."""
-    axes = (torch.arange(float(side)) for side in layout)
-    cells = torch.cartesian_prod(*axes).view(-1, len(layout)).double()
+    cells = torch.cartesian_prod(*map(torch.arange, layout)).view(-1, len(layout)).double()
     near = torch.exp(-torch.cdist(cells, cells).square() / 2)
     return near / near.sum(1, keepdim=True)
 
