@@ -208,6 +208,15 @@ def test_what_a_lost_worker_had_comes_first_and_a_deadly_shard_is_given_up():
         share_out(ray, ray.start, [Task(1, ())] * 9, progress, 1)
 
 
+def test_a_signal_before_the_first_shard_starts_none():
+    said = iter([0])
+
+    class Signalled(Progress):
+        signal = property(lambda self: next(said, 2), lambda self, value: None)
+
+    assert share_out(None, None, [Task(1, ())], Signalled(12, quiet=True), 1) == []
+
+
 @needs_ray
 def test_a_model_on_a_gpu_travels_on_the_cpu_and_the_caller_keeps_its_own(tmp_path):
     import ray

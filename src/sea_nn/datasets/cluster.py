@@ -67,6 +67,8 @@ def share_out(
             while queue and len(running) < workers and not progress.signal:
                 task = queue.popleft()
                 running[start(task)] = task
+            if not running:
+                break  # a signal came before the first was started
             for future in ray.wait(list(running), timeout=1.0)[0]:
                 task, seen = running.pop(future), time.monotonic()
                 try:
