@@ -21,7 +21,7 @@ class SeveralFunctions:
 
     Attributes:
         each: one function an input, of one input each.
-        places: the position of each of an input's features, int64 [n] an input.
+        places: the position of each of an input's features, ascending, int64 [n] an input.
         width: the number of positions.
     """
 
@@ -79,9 +79,7 @@ class SeveralFunctions:
         """Between which two values each gain along orders is believed to lie, [N, width, 2]."""
         found = torch.zeros(len(self.each), self.width, 2, dtype=torch.float64)
         for i, (f, places) in enumerate(zip(self.each, self.places, strict=True)):
-            number = torch.zeros(self.width, dtype=torch.int64)
-            number[places] = torch.arange(len(places))
-            own = number[order[i, : len(places)]]
+            own = torch.searchsorted(places, order[i, : len(places)].contiguous())
             found[i, : len(places)] = f.bound_gains(own[None])[0]
         return found
 
