@@ -30,7 +30,7 @@ from sea_nn.config import (
 from sea_nn.errors import InputError, KindError
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import SEVERAL, TABLE, Features, Kind, check_input, find_patches
-from sea_nn.members.registry import Entry, Methods, choose_budget
+from sea_nn.members.registry import Entry, Methods, choose_budget, count_price
 from sea_nn.members.run import choose_entries
 from sea_nn.model.adapters import ARRAYS, read_value
 from sea_nn.model.outputs import Output, Progress, Target
@@ -261,14 +261,6 @@ class Call:
                 f"the budget leaves {questions:,} questions an input, and at most "
                 f"{MOST_QUESTIONS:,} are asked about {n} features: 1,024 are the most measured"
             )
-
-
-def count_price(entries: Sequence[Entry], shape: tuple[int, ...]) -> int:
-    """The evaluations that members cost for one input of this shape."""
-    price = 0
-    for entry in entries:
-        price += entry.member.cost(entry.options, shape)
-    return price
 
 
 def refuse_without(budget: int | None, **given: Any) -> None:

@@ -5,8 +5,8 @@ import torch
 from captum.attr import LayerIntegratedGradients
 
 from sea_nn import SEA, Explanation, Running
-from sea_nn.call import count_price
 from sea_nn.errors import InputError, KindError
+from sea_nn.members.registry import count_price
 from sea_nn.model.opening import open_model
 from sea_nn.text import members
 from sea_nn.text.members import MEMBERS, expand

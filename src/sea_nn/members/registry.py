@@ -119,6 +119,11 @@ class Entry:
     optional: bool = False
 
 
+def count_price(entries: Iterable[Entry], shape: Shape) -> int:
+    """The evaluations that members cost for one input of this shape."""
+    return sum(entry.member.cost(entry.options, shape) for entry in entries)
+
+
 ENSEMBLES = {"paper": ("saliency", "integrated_gradients", "smooth_ig")}
 
 

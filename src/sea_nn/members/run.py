@@ -24,7 +24,7 @@ from sea_nn.errors import MemberError, SEAError, UnfitError
 from sea_nn.features import IMAGE, Features, Kind, attends, check_input
 from sea_nn.members.callables import ADVICE, give_model
 from sea_nn.members.quick import MISSED
-from sea_nn.members.registry import Entry, Methods, expand_methods
+from sea_nn.members.registry import Entry, Methods, count_price, expand_methods
 from sea_nn.model.opening import open_model
 from sea_nn.model.outputs import Meter, Progress, Target
 from sea_nn.model.probe import Probe
@@ -395,8 +395,8 @@ def compute_maps(
     """
     entries = expand_methods(methods, options)
     check_input(x)
-    price = sum(entry.member.cost(entry.options, tuple(x.shape[1:])) for entry in entries)
-    meter, own = Meter(progress=progress, total=len(x) * price), features or Features.of(x)
+    total, own = len(x) * count_price(entries, tuple(x.shape[1:])), features or Features.of(x)
+    meter = Meter(progress=progress, total=total)
     with open_model(
         model, x, target, features=own, seed=check_seed(seed), meter=meter, **opening
     ) as probe:

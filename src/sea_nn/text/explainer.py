@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from sea_nn.call import About, Call, Request, Running, Settings, count_price
+from sea_nn.call import About, Call, Request, Running, Settings
 from sea_nn.config import check_choice, check_seed, check_whole
 from sea_nn.errors import InputError, KindError
 from sea_nn.explain import explain
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.features import TEXT, Features
-from sea_nn.members.registry import Entry, Methods
+from sea_nn.members.registry import Entry, Methods, count_price
 from sea_nn.model.opening import borrow
 from sea_nn.model.outputs import Output
 from sea_nn.questions.absent import prepare
