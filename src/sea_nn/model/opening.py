@@ -56,7 +56,7 @@ from sea_nn.model.probe import Perturbation, Probe
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-CLASSIFIERS = ("torchvision", "timm", "transformers", "efficientnet_lite_pytorch", "sea_nn")
+CLASSIFIERS = ("torchvision", "timm", "transformers", "efficientnet_lite_pytorch", "sea_nn.vision")
 """Packages whose classifiers are known to return logits of classes of which one is right."""
 APART = 0.1  # probabilities by softmax and sigmoid that differ by more are both said
 SHAPING = ("View", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "ToCopy", "Clone")
@@ -171,7 +171,7 @@ def _is_known(model: Callable[..., Any]) -> bool:
     """Whether some part of a model is of a package whose classifiers return logits."""
     for module in (model,) if isinstance(model, nn.Module) else find_modules(model):
         for part in module.modules():
-            if type(part).__module__.partition(".")[0] in CLASSIFIERS:
+            if type(part).__module__.startswith(CLASSIFIERS):
                 return True
     return False
 
