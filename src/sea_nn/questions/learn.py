@@ -36,6 +36,7 @@ from sea_nn.function.function import (
     to_score,
     warp,
 )
+from sea_nn.function.kernel import SAME
 from sea_nn.function.order import WISHES
 from sea_nn.function.process import SetProcess
 from sea_nn.questions.asked import Asked, Curve
@@ -176,7 +177,8 @@ class _Reader:
         self.link, self.device = link, whole.device
         self.features = features  # all is learned on the CPU, wherever the model is
         flat = features.sum(heat.flatten(0, 1)).view(*heat.shape[:2], features.n)
-        self.shares = flat / flat.abs().sum(2, keepdim=True).clamp(min=1e-300)
+        shares = flat / flat.abs().sum(2, keepdim=True).clamp(min=1e-300)
+        self.shares = (shares / SAME).round() * SAME
         self.near = None if features.layout is None else smooth_cells(features.layout)
         self.sets: list[Tensor] = []
         self.answers: list[Tensor] = []
