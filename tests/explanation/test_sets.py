@@ -150,7 +150,7 @@ def test_rounding_is_no_evidence_against():
 def test_summary_says_of_how_many_inputs_and_how_much_is_against(e):
     above, below = (float(side.mean()) for side in e.sum_gains())
     text = e.summary()
-    assert "of 2 of 2 inputs gains end below 0" in text
+    assert "gains end below 0 for 2 of 2 inputs" in text
     assert f"{above:.2f} speaks for the target" in text
     assert f"{below:.2f} against it" in text
     assert re.search(r"against: feature 0, feature 1, feature 2$", text, re.MULTILINE)

@@ -337,7 +337,7 @@ def _say_function(e: Explanation) -> list[str]:
     ]
     if count := int((below > 0).sum()):
         lines.append(
-            f"of {count} of {len(e)} {'input' if len(e) == 1 else 'inputs'} gains end below 0: on "
+            f"gains end below 0 for {count} of {len(e)} {'input' if len(e) == 1 else 'inputs'}: on "
             f"average {float(above.mean()):.2f} speaks for the target, which the map sums to, and "
             f"{float(below.mean()):.2f} against it"
         )
