@@ -11,7 +11,7 @@ from sea_nn.errors import InputError, KindError
 from sea_nn.text import ZeroShot, load_text_model
 from sea_nn.text.assemble import cut_pieces
 from sea_nn.text.model import AskedText
-from sea_nn.text.reading import NOBODY, find_sentences, find_words, read_text
+from sea_nn.text.reading import NOBODY, check_spans, find_sentences, find_words, read_text
 from tests.helpers.texts import (
     TEXT,
     make_byte_tokenizer,
@@ -200,3 +200,18 @@ def test_language_models_are_read_too(tmp_path):
     model, tokenizer = load_text_model(tmp_path)
     assert model.can_generate()
     assert tokenizer.decode(tokenizer.encode("the film")) == "the film"
+
+
+@pytest.mark.parametrize(
+    ("spans", "said"),
+    [([(0, 99)], "characters"), ([(3, 3)], "characters"), ([(0, 4), (2, 6)], "overlap"),
+     (["the"], "characters")],
+)  # fmt: skip
+def test_spans_that_cannot_be_are_refused(spans, said):
+    with pytest.raises(InputError, match=said):
+        check_spans("the film was bad", spans)
+
+
+def test_spans_of_the_callers_own_are_the_features(tokenizer):
+    reading = read_text(tokenizer, "the film was bad", [(9, 16), (0, 8)])
+    assert reading.words == ["the film", "was bad"]

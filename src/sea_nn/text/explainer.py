@@ -49,8 +49,8 @@ class TextSEA:
             attention_lrp, leave_one_out, or pairs of a name and its options, such as
             ``("integrated_gradients", {"n_steps": 32})``. Left out, the first two, which share one
             pass, or none where the model has no embeddings.
-        features: what is explained: "words", "tokens" or "sentences". Special tokens never take
-            part.
+        features: what is explained: "words", "tokens", "sentences", or spans, (start, end) in
+            characters, of one text or a list of them for each. Special tokens never take part.
         absent: what becomes of words when the model is asked without them: "mask" (the mask
             token), "delete", or "pad" (nothing attends to them). Left out, "mask", or "delete"
             where there is no mask token. Language models and functions of words read the words
@@ -67,7 +67,7 @@ class TextSEA:
         *,
         budget: int = 128,
         methods: Methods | None = None,
-        features: str = "words",
+        features: str | Sequence[Any] = "words",
         absent: Absent | None = None,
         output: str | None = None,
         seed: int = 0,
@@ -79,7 +79,8 @@ class TextSEA:
                 "give a torch.nn.Module and its tokenizer of Hugging Face, or a function of lists "
                 f"of words alone; got {type(model).__name__} and {type(tokenizer).__name__}"
             )
-        check_choice("features", features, FEATURES)
+        if isinstance(features, str):
+            check_choice("features", features, FEATURES)
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
             raise InputError(
                 "models with an encoder and a decoder are not explained: sequence classifiers and "
@@ -149,6 +150,7 @@ class TextSEA:
         else:
             targets = [_find_class(one, names) for one in targets]
         running, about = running or Running(), About(model_name=model_name)
+        spans = self._split_features(count)
         if previous is not None:
             _check_count("previous", len(previous), count)
         found: list[Found] = []
@@ -165,7 +167,7 @@ class TextSEA:
                     running=replace(running, seconds=left),
                 )
                 try:
-                    asked = self._read(twin, value, text, targets[i])
+                    asked = self._read(twin, value, text, spans[i], targets[i])
                     found.append((asked, explain(self._prepare(asked, output, request))))
                 except InputError as error:
                     where = f"text {i}: " if count > 1 else ""
@@ -174,18 +176,28 @@ class TextSEA:
                     break
         return join_texts(found)
 
-    def _read(self, model: Any, value: Any, text: Any, target: Any) -> OneText:
+    def _split_features(self, count: int) -> list[Any]:
+        """The features of each text: a name is for all; spans are of one text or of each."""
+        if isinstance(self.features, str):
+            return [self.features] * count
+        spans = list(self.features)
+        if all(isinstance(end, int) for one in spans for end in one):
+            spans = [spans]
+        _check_count("features", len(spans), count)
+        return spans
+
+    def _read(self, model: Any, value: Any, text: Any, features: Any, target: Any) -> OneText:
         """One text as the model reads it, and what is explained of it."""
         if self.tokenizer is None:
             return AskedWords(model, read_words(text), target, value)
         how: Any = {"absent": self.absent, "value": value}
         if not self.language:
-            reading = read_text(self.tokenizer, text, self.features, limit=self.limit)
+            reading = read_text(self.tokenizer, text, features, limit=self.limit)
             return AskedText(model, self.tokenizer, reading, target, **how)
         both = target if isinstance(target, tuple) else () if target is None else (target,)
         ends = [_find_end(one, self.tokenizer) for one in both]
         room = self.limit and self.limit - max(map(len, ends), default=1) + 1
-        reading = read_text(self.tokenizer, text, self.features, limit=room, keep_end=True)
+        reading = read_text(self.tokenizer, text, features, limit=room, keep_end=True)
         pair = tuple(map(ends.index, ends)) if isinstance(target, tuple) else 0
         return AskedText(model, self.tokenizer, reading, pair, ends, **how)
 
@@ -203,6 +215,7 @@ class TextSEA:
         )
         n, budget = len(asked.reading), max(1, self.budget // len(asked.tails))
         named = type(self.model).__name__
+        units = self.features if isinstance(self.features, str) else "spans"
         x, features = torch.ones(1, n, device=asked.device), Features(TEXT, (n,), input_shape=(n,))
         return Call(
             settings=Settings(asked, budget=budget, seed=self.seed),
@@ -220,7 +233,7 @@ class TextSEA:
             price=count_price(self.entries, (n,)),
             labels=asked.names if self.language else request.labels,
             name=request.about.model_name or getattr(self.model, "__name__", named),
-            told={"budget": self.budget, "absent": self.absent, "features": self.features},
+            told={"budget": self.budget, "absent": self.absent, "features": units},
         )
 
 

@@ -77,7 +77,7 @@ def read_words(words: str | Sequence[str]) -> Reading:
 def read_text(
     tokenizer: Any,
     text: str | tuple[str, str],
-    features: str = "words",
+    features: str | Sequence[Span] = "words",
     *,
     limit: int | None = None,
     keep_end: bool = False,
@@ -88,7 +88,7 @@ def read_text(
         tokenizer: of Hugging Face.
         text: one text, or a pair that the tokenizer joins (question and document): it counts as one
             text of two lines.
-        features: one of ``FEATURES``.
+        features: one of ``FEATURES``, or spans (start, end) in characters.
         limit: the most tokens that the model reads; a longer text is cut.
         keep_end: cut the beginning, not the end.
     """
@@ -105,7 +105,9 @@ def read_text(
         note = f"the model reads {limit} tokens: the {end} {lost} of {len(special)} take no part"
         given = {name: values[kept] for name, values in given.items()}
         places, special = [places[i] for i in kept], [special[i] for i in kept]
-    if features == "tokens":
+    if not isinstance(features, str):
+        spans = check_spans(text, features)
+    elif features == "tokens":
         own = (strip(text, p) for p, mark in zip(places, special, strict=True) if not mark)
         spans = sorted({place for place in own if place[0] < place[1]})
     else:
@@ -113,7 +115,7 @@ def read_text(
     owners = _find_owners(text, spans, places, special)
     met = sorted({NOBODY, *owners})  # nobody first
     if len(met) == 1:
-        raise InputError("nothing of the text takes part: it holds special tokens alone")
+        raise InputError("nothing of the text takes part: it has special tokens alone")
     owner = torch.tensor([met.index(k) - 1 for k in owners])
     return Reading(text, tuple(spans[k] for k in met[1:]), given, owner, note)
 
@@ -186,3 +188,22 @@ def strip(text: str, span: Span) -> Span:
     """A span without the blanks at its ends; of blanks alone, one that ends before it starts."""
     part = text[slice(*span)]
     return span[1] - len(part.lstrip()), span[0] + len(part.rstrip())
+
+
+def check_spans(text: str, spans: Sequence[Span]) -> list[Span]:
+    """A caller's own spans in the order of the text; they may not be empty nor overlap."""
+    found = []
+    for span in spans:
+        match span:
+            case (int(start), int(end)) if 0 <= start < end <= len(text):
+                found.append((start, end))
+            case _:
+                raise InputError(
+                    f"a span is (start, end) in characters, 0 <= start < end <= {len(text)}; got "
+                    f"{span!r}"
+                )
+    found.sort()
+    for one, other in pairwise(found):
+        if other[0] < one[1]:
+            raise InputError(f"spans may not overlap, as {one} and {other} do")
+    return found
