@@ -25,7 +25,7 @@ from sea_nn.questions.learn import AnswersMap, choose_counts
 
 MOST_MEMBERS = 8  # targets whose maps are kept
 COUNT = 5  # classes that are ranked
-MUCH = 0.7  # a doubt from which on a function says little of the model
+MUCH = 0.95  # a doubt from which on a function says little of the model
 AS_LIKELY = 0.9  # this share of the whole input's probability is as much
 DISAGREE = 0.25  # first features that keep less of their worth than this are first by one fill only
 LEAST_WORTH = 0.2  # first features that are worth less, of the whole's difference, tell nothing
