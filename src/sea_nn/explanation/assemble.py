@@ -25,7 +25,7 @@ from sea_nn.questions.learn import AnswersMap, choose_counts
 
 MOST_MEMBERS = 8  # targets whose maps are kept
 COUNT = 5  # classes that are ranked
-MUCH = 0.95  # a doubt from which on a function says little of the model
+MUCH, LITTLE = 0.7, 0.25  # a doubt above the one, and R² below the other: f says little
 AS_LIKELY = 0.9  # this share of the whole input's probability is as much
 DISAGREE = 0.25  # first features that keep less of their worth than this are first by one fill only
 LEAST_WORTH = 0.2  # first features that are worth less, of the whole's difference, tell nothing
@@ -228,6 +228,7 @@ def check_function(learned: AnswersMap, absence: Mapping[int, Check]) -> Iterato
         level: Any = "warn" if learned.stopped == "interrupted" else "ok"
         yield Check(level, "questions", done, "the map is of what was answered until then")
     rounding, doubts = find_rounding(f), f.find_doubt()
+    told = learned.asked.compute_r2(f.error, f.link)
     for i in range(len(learned.order)):
         subject, answers = f"input {i}", torch.cat([learned.asked.answers[i], f.all[i]])
         if float(answers.max() - answers.min()) <= float(rounding[i]):
@@ -243,7 +244,7 @@ def check_function(learned: AnswersMap, absence: Mapping[int, Check]) -> Iterato
             yield Check("warn", subject, message, f"{advice}; or explain another target")
         elif i in absence:
             yield absence[i]
-        if doubt > MUCH:
+        if doubt > MUCH and float(told[i]) < LITTLE:
             message = f"the learned function says little: intervals {doubt:.0%} as wide as without"
             advice = "trust its order more than its values, or ask more"
             yield Check("warn", subject, message, advice)
