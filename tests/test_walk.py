@@ -12,7 +12,7 @@ from sea_bench.catalogue import EXPERIMENTS
 SCRIPT = Path(__file__).parents[1] / "scripts" / "walk.py"
 LIMITS = {
     # walk: files, functions, times the model is opened, pairs of modules that call both ways
-    "explain": (19, 231, 1, 0),  # the aim: 16, 220, 1, 0
+    "explain": (19, 230, 1, 0),  # the aim: 16, 220, 1, 0
     "command": (41, 491, 1, 0),  # the aim: 32 files
     "run": (42, 436, 4, 0),  # the aim: 1
     "bench": (35, 312, 9, 0),  # the aim: 1 and 0

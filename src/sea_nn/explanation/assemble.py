@@ -16,7 +16,7 @@ from torch import Tensor
 from sea_nn.explanation.explanation import Explanation
 from sea_nn.explanation.fields import VERSIONS, Part, Provenance, Ranking, show_input, to_text
 from sea_nn.features import TABLE
-from sea_nn.function.function import CLIP, find_rounding, to_score
+from sea_nn.function.function import CLIP, find_r2, find_rounding
 from sea_nn.members.checks import check_completeness, check_maps
 from sea_nn.members.run import Check, MemberMaps, check_members, check_probe
 from sea_nn.model.outputs import SAID, Output, read_both_ways
@@ -228,9 +228,7 @@ def check_function(learned: AnswersMap, absence: Mapping[int, Check]) -> Iterato
         level: Any = "warn" if learned.stopped == "interrupted" else "ok"
         yield Check(level, "questions", done, "the map is of what was answered until then")
     rounding, doubts = find_rounding(f), f.find_doubt()
-    scores = to_score(learned.asked.answers[:, 1:], f.link)
-    apart = (scores - scores.mean(1, keepdim=True)).square().mean(1)
-    told = 1 - f.error.square() / apart  # R²
+    told = find_r2(learned.asked.answers[:, 1:], f.error, f.link)
     for i in range(len(learned.order)):
         subject, answers = f"input {i}", torch.cat([learned.asked.answers[i], f.all[i]])
         if float(answers.max() - answers.min()) <= float(rounding[i]):

@@ -283,6 +283,18 @@ def to_answers(score: Tensor, link: Link) -> Tensor:
     return score.clamp(CLIP, 1 - CLIP).logit() if link == "log-odds" else score
 
 
+def find_r2(answers: Tensor, error: Tensor, link: Link) -> Tensor:
+    """R² of predicted scores of answers [N, R] with these errors (root mean squares, [N]): [N].
+
+    nan where the model says the same of every set, or was asked about none.
+    """
+    scores = to_score(answers, link)
+    largest = scores.abs().sum(1)
+    spread = (scores - scores.mean(1, keepdim=True)).square().mean(1).sqrt()
+    share = 1 - (error.to(spread) / spread).square()
+    return torch.where(spread > 1e-9 * largest, share, torch.nan)
+
+
 def to_score(answers: Tensor, link: Link) -> Tensor:
     """Log-odds as probabilities; values as they are."""
     return answers.sigmoid() if link == "log-odds" else answers

@@ -138,12 +138,12 @@ class Kernel:
             "share_scale": (math.log(0.3), 0.7, 1),
             "noise": (math.log(0.02), 2.0, 1),
         }
-        sizes = [size for _, _, size in priors.values()]
-        numbers = torch.tensor([prior[:2] for prior in priors.values()], dtype=x.dtype)
-        middle, width = numbers.repeat_interleave(torch.tensor(sizes), 0).T
+        table = torch.tensor(list(priors.values()), dtype=x.dtype)
+        sizes = table[:, 2].long()
+        middle, width = table[:, :2].repeat_interleave(sizes, 0).T
 
         def split(free: Tensor) -> Kernel:
-            parts = zip(priors, (middle + width * free).split(sizes, 1), strict=True)
+            parts = zip(priors, (middle + width * free).split(sizes.tolist(), 1), strict=True)
             hyper = {k: part if k in ("own", "members") else part[:, 0] for k, part in parts}
             return replace(self, hyper=hyper)
 

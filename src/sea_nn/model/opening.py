@@ -56,7 +56,13 @@ from sea_nn.model.probe import Perturbation, Probe
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-CLASSIFIERS = ("torchvision", "timm", "transformers", "efficientnet_lite_pytorch", "sea_nn.vision")
+CLASSIFIERS = (
+    "torchvision.",
+    "timm.",
+    "transformers.",
+    "efficientnet_lite_pytorch.",
+    "sea_nn.vision.",
+)
 """Packages whose classifiers are known to return logits of classes of which one is right."""
 APART = 0.1  # probabilities by softmax and sigmoid that differ by more are both said
 SHAPING = ("View", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "ToCopy", "Clone")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sea_nn.errors import InputError
-from sea_nn.function.function import Link, SetFunction, list_chain, to_score
+from sea_nn.function.function import Link, SetFunction, find_r2, list_chain
 from sea_nn.function.several import SeveralFunctions
 from sea_nn.model.outputs import Output
 
@@ -67,15 +67,8 @@ class Asked:
         return {name: part for name, part in found if part is not None}
 
     def compute_r2(self, error: Tensor, link: Link) -> Tensor:
-        """R² of predicted scores with these errors (root mean squares, [N]): [N].
-
-        nan where the model says the same of every set, or was asked about none.
-        """
-        scores = to_score(self.answers[:, 1:], link)
-        largest = scores.abs().sum(1)
-        spread = (scores - scores.mean(1, keepdim=True)).square().mean(1).sqrt()
-        share = 1 - (error.to(spread) / spread).square()
-        return torch.where(spread > 1e-9 * largest, share, torch.nan)
+        """R² of predicted scores with these errors; see ``find_r2``. The empty set counts not."""
+        return find_r2(self.answers[:, 1:], error, link)
 
     def read(self, output: Output, target: Tensor, whole: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """The outputs, and what they say of another target of the same inputs, [N, R].

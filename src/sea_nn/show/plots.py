@@ -187,7 +187,7 @@ def _plot_top(e: Explanation, sizes: Sequence[int]) -> Plot:
 
 def _plot_slices(e: Explanation) -> Plot:
     """Volumes as rows of slices, each named by its number, over their images."""
-    maps = to_array(e.soften(e.attribution))[:, 0]
+    maps = to_array(e.attribution)[:, 0]
     picked = [pick_slices(volume) for volume in maps]
     rows = [
         list(paint_slices(volume, picked[i], None if e.images is None else e.images[i]))

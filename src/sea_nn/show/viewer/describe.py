@@ -182,14 +182,14 @@ def _list_layers(e: Explanation, i: int) -> list[tuple[str, str, Tensor]]:
     SEA's comes first, the disagreement of the members last.
     """
     one, noun = e[i], name_features_of(e)[0]
-    layers = [("SEA", "", one.soften(one.attribution))]
+    wishes: tuple[tuple[str, str, str], ...] = (("SEA", "", "both"),)
     if one.keep_map is not None:
         wishes = (
             ("SEA", "both of the next two at once, in one order", "both"),
             ("what suffices", "with the first of this alone the model says it", "keep"),
             ("what is needed", "without the first of this the model does not", "remove"),
         )
-        layers = [(name, about, one.soften(one.map(wish))) for name, about, wish in wishes]
+    layers = [(name, about, one.soften(one.map(wish))) for name, about, wish in wishes]
     layers += [(name, "", one.maps[:, k]) for k, name in enumerate(e.methods)]
     if one.against is not None and e.against is not None and bool(e.against.any()):
         about = "evidence against the class: what it would gain without this"
